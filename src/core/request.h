@@ -1,0 +1,37 @@
+/* What the pure part sees of an HTTP request: borrowed slices, nothing decoded.
+ *
+ * Header lines stand in the order received, one entry a line; names keep their case and are compared
+ * without it. Values are trimmed of white space at both ends. `path` is the raw target path up to,
+ * not including, '?', with its percent-escapes; `query` is what follows the '?' (SLICE_NONE without
+ * one). `body` is the content after transfer decoding and before content decoding. */
+#ifndef CORE_REQUEST_H
+#define CORE_REQUEST_H
+
+#include "base/slice.h"
+
+struct header {
+    struct slice name;
+    struct slice value;
+};
+
+struct request {
+    struct slice method;
+    struct slice path;
+    struct slice query;
+    const struct header *headers;
+    size_t header_count;
+    struct slice body;
+};
+
+/* The number of lines with this name; the first one's value in *out (untouched when 0). */
+size_t request_header(struct slice *out, const struct request *r, struct slice name);
+
+/* A Content-Type's media type without parameters, trimmed; empty slice when there is none. */
+struct slice media_type(struct slice content_type);
+/* The value of one parameter ("boundary", "charset") of a Content-Type, quotes removed when the
+ * quoted string holds no escapes (SLICE_NONE: absent or malformed). RFC 9110 section 8.3.1. */
+struct slice media_parameter(struct slice content_type, struct slice name);
+/* application/json, or any type with the suffix +json (RFC 6839). */
+bool media_is_json(struct slice media);
+
+#endif

@@ -1,0 +1,119 @@
+/* An HTTP/1.0 and 1.1 server on a loop: bytes in, events out; answers in, bytes out.
+ *
+ * It refuses by itself whatever two readers could understand differently (RFC 9112 sections 2.2, 5, 6,
+ * 11.2): a bare CR, NUL or other control character in a head, a folded header, blanks before a colon, two
+ * Content-Length lines (equal ones, too), Content-Length with Transfer-Encoding, a transfer coding other than
+ * exactly "chunked", Transfer-Encoding in HTTP/1.0, a request line that is not "METHOD SP target SP HTTP/1.x",
+ * a missing or repeated Host in 1.1. Such a defect is reported through on_defect, and the connection is closed after the answer. A bare LF as a
+ * line end is a defect, too.
+ *
+ * One exchange at a time per connection: with pipelining the next request is parsed when the answer
+ * before it is complete. An exchange lives from on_request (or on_defect) to on_close, which always comes exactly
+ * once and last; until then its request and its slices stay valid. All on the loop's thread; no
+ * call-back runs inside http_server_* or http_respond_* calls, except where stated. */
+#ifndef NET_HTTP_SERVER_H
+#define NET_HTTP_SERVER_H
+
+#include "core/request.h"
+#include "hapax/error.h"
+#include "net/loop.h"
+
+struct http_server;
+struct http_exchange;
+struct tls_context;
+
+/* Why a request never reached on_request. The handler answers it (the status is its business). */
+enum http_defect {
+    HTTP_MALFORMED,           /* 400: see above */
+    HTTP_HEAD_TOO_LARGE,      /* 431: bytes of the head or number of lines */
+    HTTP_EXPECTATION_UNKNOWN, /* 417 */
+    HTTP_UPGRADE,             /* 501: an Upgrade header with "Connection: upgrade", or CONNECT */
+    HTTP_VERSION_UNSUPPORTED, /* 505 */
+    HTTP_HEAD_TIMEOUT,        /* 408: the head did not arrive in time */
+};
+
+struct http_handler {
+    void (*on_request)(void *ctx, struct http_exchange *x); /* head complete; body events follow when read */
+    void (*on_defect)(void *ctx, struct http_exchange *x, enum http_defect defect, const char *detail);
+    /* The next piece of the body, borrowed for the call. Only while reading is on. */
+    void (*on_body)(void *ctx, struct http_exchange *x, struct slice bytes);
+    void (*on_body_end)(void *ctx, struct http_exchange *x); /* at once for a request without a body, once read */
+    /* A defect in the body (bad chunk, larger than announced) or the client closed or stalled before its end: on_body_end
+     * won't come. The handler may still answer; the connection closes afterwards. */
+    void (*on_body_error)(void *ctx, struct http_exchange *x, int code);
+    void (*on_writable)(void *ctx, struct http_exchange *x); /* below the low mark again after a write returned false */
+    /* The client's connection broke before the answer was complete. Writes are ignored from here on; on_close
+     * follows when the handler calls http_exchange_done(). A client that only shut down its sending half is not gone. */
+    void (*on_gone)(void *ctx, struct http_exchange *x);
+    /* The end of the exchange; after this call its memory is reused. */
+    void (*on_close)(void *ctx, struct http_exchange *x);
+};
+
+struct http_server_options {
+    const char *address;        /* "127.0.0.1:8080", "[::1]:0", ":8080" (all addresses) */
+    bool reuse_port;            /* several loops listen on one port */
+    struct tls_context *tls;    /* NULL: plain. Borrowed, a reference is taken. */
+    uint32_t connections_max;   /* beyond it, accepting pauses */
+    uint32_t head_bytes_max;    /* request line and headers */
+    uint32_t headers_max;
+    int64_t head_ms;            /* from the first byte of a head to its end */
+    int64_t idle_ms;            /* kept alive without a request */
+    int64_t body_ms;            /* longest silence of a client in the middle of a body that is being read */
+    int64_t send_ms;            /* longest time without any progress of an answer that is being sent */
+    uint32_t write_high_bytes;  /* http_respond_write() returns false above it */
+    const struct http_handler *handler;
+    void *ctx;
+};
+
+int http_server_open(struct http_server **out, struct loop *l, const struct http_server_options *o, hapax_error *err);
+/* The port in use (for address port 0). */
+uint16_t http_server_port(const struct http_server *s);
+/* Stop accepting and close idle connections; running exchanges finish with "Connection: close". */
+void http_server_drain(struct http_server *s);
+uint32_t http_server_connections(const struct http_server *s); /* open now */
+/* Close everything at once; on_gone, on_close as due; then closed(ctx) on the loop. */
+void http_server_close(struct http_server *s, void (*closed)(void *ctx), void *ctx);
+
+/* --- The exchange. --- */
+
+const struct request *http_exchange_request(const struct http_exchange *x); /* body is empty: it comes by events */
+bool http_exchange_has_body(const struct http_exchange *x);
+int64_t http_exchange_body_length(const struct http_exchange *x); /* -1: chunked; 0: none */
+bool http_exchange_is_http10(const struct http_exchange *x);
+bool http_exchange_is_tls(const struct http_exchange *x);
+struct slice http_exchange_peer(const struct http_exchange *x); /* "127.0.0.1", without a port */
+int64_t http_exchange_started_us(const struct http_exchange *x); /* clock_mono_us() when the head was complete */
+void http_exchange_set_user(struct http_exchange *x, void *user);
+void *http_exchange_user(const struct http_exchange *x);
+
+/* Turn delivery of the body on or off (off at first). Turning it on sends "100 Continue" where the client
+ * expects it and has sent nothing yet. Off stops reading from the socket: back-pressure. */
+void http_exchange_read(struct http_exchange *x, bool on);
+
+/* A complete answer in one call. `head` is a block of "Name: value\r\n" lines, copied; without the framing headers
+ * (Content-Length, Transfer-Encoding, Connection, Date), which the server writes. `body` is copied. Status 204, 304 and answers to HEAD get
+ * no body (HEAD and 304 keep the length). If the request's body was not read to its end, it is read and
+ * discarded up to 64 KiB, else the connection closes after the answer. */
+void http_respond(struct http_exchange *x, int status, struct slice head, struct slice body);
+
+/* The same, but the memory of head and body is the caller's until released(arg) is called on the loop (may be inside this call). */
+void http_respond_shared(struct http_exchange *x, int status, struct slice head, struct slice body,
+                         void (*released)(void *arg), void *arg);
+
+/* A streamed answer. length: bytes to come, -1 unknown (chunked, or until close for HTTP/1.0). */
+void http_respond_start(struct http_exchange *x, int status, struct slice head, int64_t length);
+bool http_respond_write(struct http_exchange *x, struct slice bytes); /* copied; false: wait for on_writable (the bytes were taken) */
+void http_respond_finish(struct http_exchange *x);
+/* Break the connection off, so that the client can't take the answer for complete. */
+void http_respond_abort(struct http_exchange *x);
+/* After on_gone: the handler has no more use for it. */
+void http_exchange_done(struct http_exchange *x);
+
+/* TLS for listeners. Certificate chain and key are PEM files. TLS 1.2 and newer, HTTP/1.1 by ALPN. */
+int tls_context_create(struct tls_context **out, const char *certificate_file, const char *key_file, hapax_error *err);
+void tls_context_drop(struct tls_context *t);
+
+/* The reason phrase of a status, "" when unknown. */
+const char *http_reason(int status);
+
+#endif
