@@ -16,7 +16,7 @@ struct arena {
     struct arena_block *head; /* newest block */
     size_t used_bytes;        /* sum of blocks */
     size_t bytes_max;
-    bool over_limit;          /* the last failure was the cap, not the system */
+    bool over_limit; /* the last failure was the cap, not the system */
 };
 
 void arena_init(struct arena *a, size_t bytes_max);

@@ -13,7 +13,7 @@ struct slice {
     size_t len;
 };
 
-#define SLICE_NONE ((struct slice){NULL, 0})
+#define SLICE_NONE       ((struct slice){NULL, 0})
 #define SLICE_LITERAL(s) ((struct slice){"" s, sizeof(s) - 1})
 /* For printf("%.*s"). */
 #define SLICE_FORMAT(s) (int)(s).len, (s).ptr != NULL ? (s).ptr : ""

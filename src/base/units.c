@@ -15,8 +15,8 @@ static const struct unit durations[] = {
     {"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1},
 };
 static const struct unit sizes[] = {
-    {"GiB", 1U << 30}, {"MiB", 1U << 20}, {"KiB", 1U << 10}, {"B", 1},
-    {"GB", 1000000000}, {"MB", 1000000}, {"kB", 1000},
+    {"GiB", 1U << 30},  {"MiB", 1U << 20}, {"KiB", 1U << 10}, {"B", 1},
+    {"GB", 1000000000}, {"MB", 1000000},   {"kB", 1000},
 };
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 

@@ -12,7 +12,7 @@
 
 int units_duration_ms(int64_t *out, struct slice text); /* 0 or HAPAX_E_SYNTAX */
 int units_size_bytes(uint64_t *out, struct slice text);
-int units_u64(uint64_t *out, struct slice text);        /* digits only, no sign */
+int units_u64(uint64_t *out, struct slice text); /* digits only, no sign */
 
 /* The shortest exact form ("90s", "24h", "1MiB"); out holds UNITS_TEXT_MAX bytes. */
 #define UNITS_TEXT_MAX 32
