@@ -20,10 +20,11 @@ struct answer {
     char data[];            /* head, then body */
 };
 
-/* A new answer with one reference, head and body copied. NULL without memory. head.len is at most
- * LIMIT_ANSWER_HEAD_BYTES_MAX. */
+/* A new answer with one reference, head and body copied. NULL without memory, or when the head is
+ * larger than LIMIT_ANSWER_HEAD_BYTES_MAX. */
 struct answer *answer_make(uint16_t status, bool kept, struct slice head, struct slice body);
-/* The same, with room left for the caller to fill (a store reading rows): data is uninitialised. */
+/* The same, with room left for the caller to fill (a store reading rows): data is uninitialised. The
+ * lengths may come from outside: one that can't be had is NULL, never an overflow. */
 struct answer *answer_alloc(uint16_t status, bool kept, uint32_t head_bytes, uint64_t body_bytes);
 struct answer *answer_retain(struct answer *a); /* NULL passes through */
 void answer_drop(struct answer *a);             /* NULL is fine */

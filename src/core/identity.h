@@ -22,7 +22,12 @@ struct identity {
  * holds anything but printable ASCII or a scope a control character. */
 int identity_make(struct identity *out, struct slice scope, struct slice key, hapax_error *err);
 
-/* Append the scope of a gateway request. An empty tenant is written as "-". */
+/* Append the scope of a gateway request. An empty tenant is written as "-"; in others '%', blanks,
+ * controls, bytes beyond ASCII and a lone "-" are percent-escaped. Bytes beyond ASCII in the path are
+ * escaped too, so that the scope is ASCII when the route's name is.
+ * HAPAX_E_MISSING: route, method or path is empty; HAPAX_E_SYNTAX: one of them holds a blank or a
+ * control character; HAPAX_E_LIMIT: tenant over LIMIT_TENANT_BYTES_MAX, scope over
+ * LIMIT_SCOPE_BYTES_MAX or over what `out` may hold; HAPAX_E_MEMORY. On error out is as it was. */
 int scope_make(struct buf *out, struct slice route, struct slice method, struct slice path,
                struct slice tenant);
 
