@@ -7,66 +7,61 @@
 
 enum { RECORD_STATE_COUNT = 4 };
 
-#define REFUSE(state)                                                                                        \
-    {                                                                                                        \
-        .next = (state), .allowed = false                                                                    \
-    }
+/* One cell a line. */
+/* clang-format off */
+#define REFUSE(state) {.next = (state), .allowed = false}
 
-static const struct record_step steps[RECORD_STATE_COUNT][RECORD_EVENT_COUNT] =
-    {
-        [RECORD_ABSENT] =
-            {
-                [EVENT_CLAIM] = {.next = RECORD_RUNNING, .allowed = true, .new_serial = true},
-                [EVENT_TAKE_OVER] = {.next = RECORD_RUNNING, .allowed = true, .new_serial = true},
-                [EVENT_COMPLETE] = REFUSE(RECORD_ABSENT),
-                [EVENT_RELEASE] = REFUSE(RECORD_ABSENT),
-                [EVENT_LOSE] = REFUSE(RECORD_ABSENT),
-                [EVENT_EXTEND] = REFUSE(RECORD_ABSENT),
-                [EVENT_RESOLVE_DONE] = REFUSE(RECORD_ABSENT),
-                [EVENT_RESOLVE_RELEASED] = REFUSE(RECORD_ABSENT),
-                [EVENT_FORGET] = REFUSE(RECORD_ABSENT),
-                [EVENT_EXPIRE] = REFUSE(RECORD_ABSENT),
-            },
-        [RECORD_RUNNING] =
-            {
-                [EVENT_CLAIM] = REFUSE(RECORD_RUNNING),
-                [EVENT_TAKE_OVER] = REFUSE(RECORD_RUNNING),
-                [EVENT_COMPLETE] = {.next = RECORD_DONE, .allowed = true, .fenced = true},
-                [EVENT_RELEASE] = {.next = RECORD_ABSENT, .allowed = true, .fenced = true},
-                [EVENT_LOSE] = {.next = RECORD_UNKNOWN, .allowed = true, .fenced = true},
-                [EVENT_EXTEND] = {.next = RECORD_RUNNING, .allowed = true, .fenced = true},
-                [EVENT_RESOLVE_DONE] = REFUSE(RECORD_RUNNING),
-                [EVENT_RESOLVE_RELEASED] = REFUSE(RECORD_RUNNING),
-                [EVENT_FORGET] = REFUSE(RECORD_RUNNING),
-                [EVENT_EXPIRE] = REFUSE(RECORD_RUNNING),
-            },
-        [RECORD_DONE] =
-            {
-                [EVENT_CLAIM] = REFUSE(RECORD_DONE), /* a replay */
-                [EVENT_TAKE_OVER] = REFUSE(RECORD_DONE),
-                [EVENT_COMPLETE] = REFUSE(RECORD_DONE),
-                [EVENT_RELEASE] = REFUSE(RECORD_DONE),
-                [EVENT_LOSE] = REFUSE(RECORD_DONE),
-                [EVENT_EXTEND] = REFUSE(RECORD_DONE),
-                [EVENT_RESOLVE_DONE] = REFUSE(RECORD_DONE),
-                [EVENT_RESOLVE_RELEASED] = REFUSE(RECORD_DONE),
-                [EVENT_FORGET] = {.next = RECORD_ABSENT, .allowed = true},
-                [EVENT_EXPIRE] = {.next = RECORD_ABSENT, .allowed = true},
-            },
-        [RECORD_UNKNOWN] =
-            {
-                [EVENT_CLAIM] = REFUSE(RECORD_UNKNOWN), /* held */
-                [EVENT_TAKE_OVER] = {.next = RECORD_RUNNING, .allowed = true, .new_attempt = true},
-                [EVENT_COMPLETE] = REFUSE(RECORD_UNKNOWN), /* its owner lost the lease and can't overwrite */
-                [EVENT_RELEASE] = REFUSE(RECORD_UNKNOWN),
-                [EVENT_LOSE] = REFUSE(RECORD_UNKNOWN),
-                [EVENT_EXTEND] = REFUSE(RECORD_UNKNOWN),
-                [EVENT_RESOLVE_DONE] = {.next = RECORD_DONE, .allowed = true},
-                [EVENT_RESOLVE_RELEASED] = {.next = RECORD_ABSENT, .allowed = true},
-                [EVENT_FORGET] = {.next = RECORD_ABSENT, .allowed = true},
-                [EVENT_EXPIRE] = REFUSE(RECORD_UNKNOWN), /* it stays until somebody decides */
-            },
+static const struct record_step steps[RECORD_STATE_COUNT][RECORD_EVENT_COUNT] = {
+    [RECORD_ABSENT] = {
+        [EVENT_CLAIM] = {.next = RECORD_RUNNING, .allowed = true, .new_serial = true},
+        [EVENT_TAKE_OVER] = {.next = RECORD_RUNNING, .allowed = true, .new_serial = true},
+        [EVENT_COMPLETE] = REFUSE(RECORD_ABSENT),
+        [EVENT_RELEASE] = REFUSE(RECORD_ABSENT),
+        [EVENT_LOSE] = REFUSE(RECORD_ABSENT),
+        [EVENT_EXTEND] = REFUSE(RECORD_ABSENT),
+        [EVENT_RESOLVE_DONE] = REFUSE(RECORD_ABSENT),
+        [EVENT_RESOLVE_RELEASED] = REFUSE(RECORD_ABSENT),
+        [EVENT_FORGET] = REFUSE(RECORD_ABSENT),
+        [EVENT_EXPIRE] = REFUSE(RECORD_ABSENT),
+    },
+    [RECORD_RUNNING] = {
+        [EVENT_CLAIM] = REFUSE(RECORD_RUNNING),
+        [EVENT_TAKE_OVER] = REFUSE(RECORD_RUNNING),
+        [EVENT_COMPLETE] = {.next = RECORD_DONE, .allowed = true, .fenced = true},
+        [EVENT_RELEASE] = {.next = RECORD_ABSENT, .allowed = true, .fenced = true},
+        [EVENT_LOSE] = {.next = RECORD_UNKNOWN, .allowed = true, .fenced = true},
+        [EVENT_EXTEND] = {.next = RECORD_RUNNING, .allowed = true, .fenced = true},
+        [EVENT_RESOLVE_DONE] = REFUSE(RECORD_RUNNING),
+        [EVENT_RESOLVE_RELEASED] = REFUSE(RECORD_RUNNING),
+        [EVENT_FORGET] = REFUSE(RECORD_RUNNING),
+        [EVENT_EXPIRE] = REFUSE(RECORD_RUNNING),
+    },
+    [RECORD_DONE] = {
+        [EVENT_CLAIM] = REFUSE(RECORD_DONE), /* a replay */
+        [EVENT_TAKE_OVER] = REFUSE(RECORD_DONE),
+        [EVENT_COMPLETE] = REFUSE(RECORD_DONE),
+        [EVENT_RELEASE] = REFUSE(RECORD_DONE),
+        [EVENT_LOSE] = REFUSE(RECORD_DONE),
+        [EVENT_EXTEND] = REFUSE(RECORD_DONE),
+        [EVENT_RESOLVE_DONE] = REFUSE(RECORD_DONE),
+        [EVENT_RESOLVE_RELEASED] = REFUSE(RECORD_DONE),
+        [EVENT_FORGET] = {.next = RECORD_ABSENT, .allowed = true},
+        [EVENT_EXPIRE] = {.next = RECORD_ABSENT, .allowed = true},
+    },
+    [RECORD_UNKNOWN] = {
+        [EVENT_CLAIM] = REFUSE(RECORD_UNKNOWN), /* held */
+        [EVENT_TAKE_OVER] = {.next = RECORD_RUNNING, .allowed = true, .new_attempt = true},
+        [EVENT_COMPLETE] = REFUSE(RECORD_UNKNOWN), /* its owner lost the lease and can't overwrite */
+        [EVENT_RELEASE] = REFUSE(RECORD_UNKNOWN),
+        [EVENT_LOSE] = REFUSE(RECORD_UNKNOWN),
+        [EVENT_EXTEND] = REFUSE(RECORD_UNKNOWN),
+        [EVENT_RESOLVE_DONE] = {.next = RECORD_DONE, .allowed = true},
+        [EVENT_RESOLVE_RELEASED] = {.next = RECORD_ABSENT, .allowed = true},
+        [EVENT_FORGET] = {.next = RECORD_ABSENT, .allowed = true},
+        [EVENT_EXPIRE] = REFUSE(RECORD_UNKNOWN), /* it stays until somebody decides */
+    },
 };
+/* clang-format on */
 
 _Static_assert(RECORD_EVENT_COUNT == 10, "decide the new event in every state of the table above");
 
