@@ -11,6 +11,9 @@
  * Ops on one identity take effect in their order in the batch. An op never fails on its own account:
  * what can go wrong with one is a result.
  *
+ * When a cause of failure has gone, the same handle works again: a back end rolls back, reconnects and
+ * reopens by itself at the next call.
+ *
  * The rules of each op are those of core/record.h, applied to record_state_at(now_ms); a store
  * that differs from that table is wrong. tests/conformance runs them against every back end. */
 #ifndef STORE_STORE_H
@@ -48,35 +51,41 @@ struct store_op {
     struct slice key;               /* CLAIM */
     struct fingerprint fingerprint; /* CLAIM; version 0: nothing to compare */
     int64_t lease_ms;               /* CLAIM, EXTEND: a duration, > 0 */
-    int64_t ttl_ms;                 /* CLAIM: a duration, > 0; COMPLETE: > 0 replaces the claim's (counted from
-                                       the first claim), 0 keeps it */
-    bool take_over;                 /* CLAIM: an unknown record of equal fingerprint becomes ours */
-    bool want_answer;               /* CLAIM, LOOKUP: read the answer of a done record */
+    int64_t ttl_ms;   /* CLAIM: > 0; COMPLETE: > 0 replaces the claim's, 0 keeps it; see below */
+    bool take_over;   /* CLAIM: an unknown record of equal fingerprint becomes ours */
+    bool want_answer; /* CLAIM, LOOKUP: read the answer of a done record */
     /* In: COMPLETE and RESOLVE borrow it. Out: CLAIM and LOOKUP with want_answer set it to an owned reference
      * (answer_drop) when the state is done, else to NULL. */
     struct answer *answer;
 
     /* Out. */
     enum store_result result;
-    struct record found;            /* the record as it is after the op (state RECORD_ABSENT when gone) */
+    struct record found; /* the record as it is after the op (state RECORD_ABSENT when gone) */
 };
 
 /* A claim of a record that is running past its lease writes it down as unknown (and then takes it over or
  * reports STORE_FOUND with RECORD_UNKNOWN). A claim whose fingerprint differs from the record's
  * (both of version > 0) changes nothing but that, and reports STORE_FOUND. */
 
+/* A ttl counts from the first claim. Where that time has passed already when the record becomes done (an
+ * unknown one, resolved days later), it counts from then: the record must not be absent at once.
+ *
+ * A refused op (STALE, ABSENT, REFUSED) reports in `found` what stands there at now_ms, all zero when
+ * nothing does. After a
+ * removal only its state counts. CLAIM and LOOKUP without want_answer set `answer` to NULL. */
+
 /* Who claims: told apart from every other process that ever used the store. */
 struct store_owner {
-    uint64_t number;                    /* given by the store */
-    char text[256];                     /* as registered: the engine's business (host, boot, pid, start, random) */
+    uint64_t number; /* given by the store */
+    char text[256];  /* as registered: the engine's business (host, boot, pid, start, random) */
 };
 
 struct store_row { /* of a listing; slices are borrowed for the call-back */
     struct identity id;
     struct slice scope;
     struct slice key;
-    struct record record;   /* state as record_state_at(now_ms) */
-    uint16_t status;        /* of a done record's answer */
+    struct record record; /* state as record_state_at(now_ms) */
+    uint16_t status;      /* of a done record's answer */
     bool kept;
     uint64_t body_bytes;
 };
@@ -90,17 +99,17 @@ struct store_filter {
 };
 
 struct store_stats {
-    uint64_t running;      /* exact, lease past or not */
-    uint64_t unknown;      /* exact, as written */
-    uint64_t records;      /* all; may be an estimate */
-    uint64_t bytes;        /* on disk, with logs; 0 when there is no disk */
+    uint64_t running; /* exact, lease past or not */
+    uint64_t unknown; /* exact, as written */
+    uint64_t records; /* all; may be an estimate */
+    uint64_t bytes;   /* on disk, with logs; 0 when there is no disk */
 };
 
 enum store_capability {
-    STORE_CAN_LANES = 1,         /* several handles write at once without waiting for each other */
-    STORE_CAN_LOSE_COMMITS = 2,  /* apply() may return HAPAX_E_TIMEOUT */
-    STORE_HAS_CLOCK = 4,         /* now_ms is ignored: the store's own clock decides */
-    STORE_SHARED = 8,            /* other processes may use it: polls for their runs make sense */
+    STORE_CAN_LANES = 1,        /* several handles write at once without waiting for each other */
+    STORE_CAN_LOSE_COMMITS = 2, /* apply() may return HAPAX_E_TIMEOUT */
+    STORE_HAS_CLOCK = 4,        /* now_ms is ignored: the store's own clock decides */
+    STORE_SHARED = 8,           /* other processes may use it: polls for their runs make sense */
 };
 
 struct store;
@@ -124,15 +133,20 @@ struct store_backend {
     int (*abandon)(struct store *s, uint64_t owner, int64_t now_ms, uint32_t rows_max, uint32_t *changed,
                    hapax_error *err);
 
-    /* Must. Register this handle's process and get its number; claims made through the handle carry it. */
+    /* Must. Register this handle's process and get its number; claims made through the handle carry it.
+     * The same text gets the same number (several handles of one process); a number is never given
+     * to another text. HAPAX_E_ARGUMENT when empty or over LIMIT_OWNER_TEXT_BYTES_MAX. */
     int (*register_owner)(struct store *s, const char *text, uint64_t *number, hapax_error *err);
-    /* Must. Call back for each registered owner; a non-zero return of the call-back ends the walk. */
+    /* Must. Call back for each registered owner; a non-zero return of the call-back ends the walk.
+     * The call-back must not use the store. */
     int (*owners)(struct store *s, int (*each)(void *ctx, const struct store_owner *o), void *ctx,
                   hapax_error *err);
-    /* Must. Remove an owner that holds no running record. No error when it is gone. */
+    /* Must. Remove an owner. No error when it is gone; HAPAX_E_CONFLICT, and it stays, while it holds a
+     * running record (lease past or not). */
     int (*forget_owner)(struct store *s, uint64_t owner, hapax_error *err);
 
-    /* Must. Call back for each row of one page, ascending by serial. Expired records are left out. */
+    /* Must. Call back for each row of one page, ascending by serial. Expired records are left out.
+     * The call-back must not use the store. */
     int (*list)(struct store *s, const struct store_filter *f, int64_t now_ms,
                 void (*each)(void *ctx, const struct store_row *row), void *ctx, hapax_error *err);
 
@@ -157,8 +171,8 @@ struct store {
 };
 
 struct store_options {
-    int64_t busy_ms;  /* how long one apply() may wait for another process's lock; default 5000 when 0 */
-    bool read_only;   /* for listings beside a running gateway: apply() of changes is HAPAX_E_UNSUPPORTED */
+    int64_t busy_ms; /* how long one apply() may wait for another process's lock; default 5000 when 0 */
+    bool read_only;  /* for listings beside a running gateway: apply() of changes is HAPAX_E_UNSUPPORTED */
 };
 
 /* Open by URI: `sqlite:PATH`, `memory:` (a private one), `memory:NAME` (one per process and name, shared by its

@@ -1,0 +1,12 @@
+/* The back ends of store.c's table. Each opens what stands after its scheme; the contract is
+ * store_open()'s. Only store.c and wrappers use this. */
+#ifndef STORE_SCHEMES_H
+#define STORE_SCHEMES_H
+
+#include "store/store.h"
+
+int memory_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
+int sqlite_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
+int fault_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
+
+#endif
