@@ -1,0 +1,60 @@
+/* Opening of a store by commands that look into what somebody else keeps. store_open() creates what is
+ * missing, which is right for the gateway; a mistyped path of an operator must not leave a new store. */
+#include "cli/stores.h"
+
+#include "cli/output.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SQLITE_SCHEME "sqlite:"
+
+/* The path in sqlite:PATH, also behind fault:SPEC:; NULL: no such store. */
+static const char *path_of(const char *uri)
+{
+    const char *scheme = strstr(uri, SQLITE_SCHEME);
+    bool wrapped = strncmp(uri, "fault:", strlen("fault:")) == 0;
+    return scheme != NULL && (scheme == uri || wrapped) ? scheme + strlen(SQLITE_SCHEME) : NULL;
+}
+
+static int check_exists(const struct cli_args *args, const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) {
+            output_message(args->command,
+                           "there is no store at %s; name it with --store sqlite:PATH or $HAPAX_STORE", path);
+            return CLI_NOT_FOUND;
+        }
+        output_message(args->command, "can't reach the store at %s: %s", path, strerror(errno));
+        return CLI_UNREACHABLE;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        output_message(args->command, "%s is not a store: it is not a regular file", path);
+        return CLI_UNREACHABLE;
+    }
+    if (status.st_size == 0) {
+        output_message(args->command, "%s is not a store: it is empty", path);
+        return CLI_NOT_FOUND;
+    }
+    return CLI_OK;
+}
+
+int stores_open(struct store **out, const struct cli_args *args, enum stores_access access)
+{
+    *out = NULL;
+    const char *uri = cli_text(args, "store");
+    if (strncmp(uri, "memory:", strlen("memory:")) == 0) {
+        return output_usage(args->command,
+                            "a memory store lives inside its process and can't be reached from here");
+    }
+    const char *path = path_of(uri);
+    int rc = path != NULL ? check_exists(args, path) : CLI_OK;
+    if (rc != CLI_OK) {
+        return rc;
+    }
+    struct store_options options = {.read_only = access == STORES_READ};
+    hapax_error err = {0};
+    return store_open(out, uri, &options, &err) == 0 ? CLI_OK : output_error(args->command, &err);
+}

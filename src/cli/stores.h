@@ -1,0 +1,14 @@
+/* Opening of a store by commands that look into what somebody else keeps. */
+#ifndef CLI_STORES_H
+#define CLI_STORES_H
+
+#include "cli/cli.h"
+#include "store/store.h"
+
+enum stores_access { STORES_READ, STORES_CHANGE };
+
+/* Open the store of --store. Never creates one. CLI_OK, or another exit code after a message; *out is
+ * then NULL. Close with store_close(). */
+int stores_open(struct store **out, const struct cli_args *args, enum stores_access access);
+
+#endif
