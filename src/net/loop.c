@@ -57,6 +57,7 @@ static void on_poke(uv_async_t *async)
     pthread_mutex_lock(&l->lock);
     struct post *first = l->first;
     bool stop = l->stop;
+    l->stop = false;
     l->first = NULL;
     l->last = NULL;
     pthread_mutex_unlock(&l->lock);

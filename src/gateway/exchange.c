@@ -1,0 +1,167 @@
+#include "gateway/exchange.h"
+
+#include "base/assert.h"
+
+#include <stdlib.h>
+
+enum {
+    EXCHANGE_POOL_MAX = 256,
+    EXCHANGE_BUFFER_KEPT_BYTES = 16 * 1024,
+    EXCHANGE_ARENA_BYTES_MAX = 64 * 1024 * 1024, /* a JSON document's nodes, decoded bodies */
+};
+
+static void init_buffers(struct exchange *e)
+{
+    buf_init(&e->body, 0);
+    buf_init(&e->intake.head, LIMIT_ANSWER_HEAD_BYTES_MAX);
+    buf_init(&e->intake.kept_head, LIMIT_ANSWER_HEAD_BYTES_MAX);
+    buf_init(&e->intake.body, 0);
+}
+
+static void trim(struct buf *b)
+{
+    if (b->cap > EXCHANGE_BUFFER_KEPT_BYTES) {
+        buf_free(b);
+    } else {
+        buf_clear(b);
+    }
+}
+
+static struct exchange *from_pool(struct worker *w)
+{
+    struct exchange *e = w->idle;
+    if (e != NULL) {
+        w->idle = e->next;
+        w->idle_count--;
+        return e;
+    }
+    e = calloc(1, sizeof *e);
+    if (e != NULL) {
+        arena_init(&e->arena, EXCHANGE_ARENA_BYTES_MAX);
+        init_buffers(e);
+    }
+    return e;
+}
+
+struct exchange *exchange_new(struct worker *w, struct http_exchange *x, const struct target *t)
+{
+    struct exchange *e = from_pool(w);
+    if (e == NULL) {
+        return NULL;
+    }
+    e->worker = w;
+    e->routing = routing_retain(w->routing);
+    e->target = t;
+    e->x = x;
+    e->request = *http_exchange_request(x);
+    e->body.len_max = t->route->body_bytes_max;
+    e->failure = PROBLEM_COUNT;
+    e->next = w->live;
+    e->previous = NULL;
+    if (w->live != NULL) {
+        w->live->previous = e;
+    }
+    w->live = e;
+    http_exchange_set_user(x, e);
+    atomic_fetch_add_explicit(&w->shared->exchanges, 1, memory_order_relaxed);
+    return e;
+}
+
+/* Everything that belongs to one request goes; the memory of small buffers stays for the next. */
+static void reset(struct exchange *e)
+{
+    struct arena arena = e->arena;
+    struct buf body = e->body;
+    struct intake intake = e->intake;
+    struct loop_timer *timer = e->timer;
+    arena_reset(&arena);
+    trim(&body);
+    trim(&intake.head);
+    trim(&intake.kept_head);
+    trim(&intake.body);
+    memset(e, 0, sizeof *e);
+    e->arena = arena;
+    e->body = body;
+    e->intake.head = intake.head;
+    e->intake.kept_head = intake.kept_head;
+    e->intake.body = intake.body;
+    e->timer = timer;
+}
+
+void exchange_destroy(struct exchange *e)
+{
+    arena_free(&e->arena);
+    buf_free(&e->body);
+    buf_free(&e->intake.head);
+    buf_free(&e->intake.kept_head);
+    buf_free(&e->intake.body);
+    if (e->timer != NULL) {
+        loop_timer_close(e->timer);
+    }
+    free(e);
+}
+
+static void unlink_live(struct worker *w, struct exchange *e)
+{
+    if (e->previous != NULL) {
+        e->previous->next = e->next;
+    } else {
+        w->live = e->next;
+    }
+    if (e->next != NULL) {
+        e->next->previous = e->previous;
+    }
+}
+
+void exchange_cancel_all(struct worker *w)
+{
+    for (struct exchange *e = w->live; e != NULL;) {
+        struct exchange *next = e->next;
+        if (e->intake.call != NULL) {
+            http_call_cancel(e->intake.call);
+            e->intake.call = NULL;
+        }
+        if (e->timer_running) {
+            loop_timer_stop(e->timer);
+            e->timer_running = false;
+        }
+        exchange_unpin(e);
+        e = next;
+    }
+}
+
+void exchange_unpin(struct exchange *e)
+{
+    if (e->x != NULL || e->op_pending || e->intake.call != NULL || e->timer_running) {
+        return;
+    }
+    struct worker *w = e->worker;
+    unlink_live(w, e);
+    if (e->running) {
+        atomic_fetch_sub_explicit(&e->target->metrics->running, 1, memory_order_relaxed);
+    }
+    atomic_fetch_sub_explicit(&w->shared->body_bytes, e->accounted_bytes, memory_order_relaxed);
+    answer_drop(e->answer);
+    routing_drop(e->routing);
+    reset(e);
+    atomic_fetch_sub_explicit(&w->shared->exchanges, 1, memory_order_release);
+    if (w->idle_count >= EXCHANGE_POOL_MAX) {
+        exchange_destroy(e);
+        return;
+    }
+    e->next = w->idle;
+    w->idle = e;
+    w->idle_count++;
+}
+
+bool exchange_account(struct exchange *e, size_t bytes)
+{
+    struct shared *s = e->worker->shared;
+    uint64_t before = atomic_fetch_add_explicit(&s->body_bytes, bytes, memory_order_relaxed);
+    if (before + bytes > s->body_bytes_max) {
+        atomic_fetch_sub_explicit(&s->body_bytes, bytes, memory_order_relaxed);
+        return false;
+    }
+    e->accounted_bytes += bytes;
+    return true;
+}

@@ -1,0 +1,30 @@
+/* Which header fields pass, in which direction, and which are kept with a stored answer. One table. */
+#ifndef GATEWAY_FIELDS_H
+#define GATEWAY_FIELDS_H
+
+#include "base/buf.h"
+#include "core/request.h"
+
+#include <stdint.h>
+
+enum field_class {
+    FIELD_PLAIN,      /* passes both ways and is kept */
+    FIELD_HOP,        /* hop by hop (RFC 9110 section 7.6.1) or framing: never passes */
+    FIELD_OURS,       /* the gateway's own markers and controls: copies are stripped both ways */
+    FIELD_NOT_KEPT,   /* passes to the first client; a replay goes without */
+    FIELD_SET_COOKIE, /* like FIELD_NOT_KEPT unless the route keeps it */
+    FIELD_REWRITTEN,  /* of a request: the gateway writes its own (Host, X-Forwarded-*) */
+};
+
+enum field_direction { FIELD_REQUEST, FIELD_ANSWER };
+
+/* Any case. */
+enum field_class field_class(struct slice name, enum field_direction direction);
+
+/* Is `name` listed in one of the message's Connection lines (and so hop by hop as well)? */
+bool field_is_listed(const struct header *headers, size_t n, struct slice name);
+
+/* Append "Name: value\r\n". */
+int field_append(struct buf *out, struct slice name, struct slice value);
+
+#endif

@@ -1,0 +1,333 @@
+/* The gateway as a whole: engine, workers and their threads, reload and graceful stop. */
+#include "gateway/gateway.h"
+
+#include "gateway/exchange.h"
+
+#include "base/assert.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { WORKERS_MAX = 64, DRAIN_CHECK_MS = 20 };
+
+struct gateway {
+    struct shared shared;
+    struct shared_config *config; /* the first thread's reference to the current one */
+    struct tls_context *tls;
+    struct worker *workers;
+    pthread_t *threads; /* of workers 1 to n-1 */
+    uint32_t worker_count;
+    uint32_t open_count; /* workers that opened */
+    struct loop_timer *drain_timer;
+    int64_t stop_deadline_ms;
+    _Atomic(uint64_t) reloads;
+    _Atomic(uint64_t) reload_failures;
+    int64_t started_wall_ms;
+};
+
+static uint32_t default_threads(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    long threads = cores / 2;
+    return threads < 1 ? 1 : threads > WORKERS_MAX ? WORKERS_MAX : (uint32_t)threads;
+}
+
+static int open_engine(struct gateway *g, const struct config *c, hapax_error *err)
+{
+    struct engine_options o = {
+        .store_uri = c->store,
+        .queue_ops_max = c->queue_max,
+        .waiters_max = c->waiters_max,
+        .waiters_per_key_max = c->waiters_per_key_max,
+        .replay_cache_bytes = c->replay_cache_bytes,
+        .cache_off = c->replay_cache_bytes == 0,
+        .store = {.busy_ms = c->store_busy_ms},
+    };
+    return engine_open(&g->shared.engine, &o, err);
+}
+
+static int open_workers(struct gateway *g, hapax_error *err)
+{
+    const struct config *c = g->config->config;
+    g->worker_count = c->threads > 0 ? c->threads : default_threads();
+    g->workers = calloc(g->worker_count, sizeof *g->workers);
+    g->threads = calloc(g->worker_count, sizeof *g->threads);
+    if (g->workers == NULL || g->threads == NULL) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    int rc = 0;
+    if (c->tls_certificate != NULL) {
+        rc = tls_context_create(&g->tls, c->tls_certificate, c->tls_key, err);
+    }
+    for (uint32_t i = 0; rc == 0 && i < g->worker_count; i++) {
+        rc = worker_open(&g->workers[i], &g->shared, g->config, g->tls, g->worker_count > 1, err);
+        g->open_count += rc == 0 ? 1 : 0;
+    }
+    return rc;
+}
+
+static void drain_check(void *ctx);
+
+int gateway_open(struct gateway **out, struct config *config, hapax_error *err)
+{
+    *out = NULL;
+    struct gateway *g = calloc(1, sizeof *g);
+    struct shared_config *shared = calloc(1, sizeof *shared);
+    if (g == NULL || shared == NULL) {
+        free(g);
+        free(shared);
+        config_free(config);
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    shared->references = 1;
+    shared->config = config;
+    g->config = shared;
+    g->shared.body_bytes_max = config->body_memory_max;
+    g->started_wall_ms = clock_wall_ms();
+    int rc = open_engine(g, config, err);
+    rc = rc != 0 ? rc : open_workers(g, err);
+    if (rc == 0 && loop_timer_create(&g->drain_timer, g->workers[0].loop, drain_check, g) != 0) {
+        rc = error_code(err, HAPAX_E_MEMORY);
+    }
+    if (rc != 0) {
+        gateway_close(g);
+        return rc;
+    }
+    *out = g;
+    return 0;
+}
+
+static void *worker_thread(void *arg)
+{
+    struct worker *w = arg;
+    loop_run(w->loop);
+    return NULL;
+}
+
+void gateway_run(struct gateway *g)
+{
+    for (uint32_t i = 1; i < g->worker_count; i++) {
+        if (pthread_create(&g->threads[i], NULL, worker_thread, &g->workers[i]) != 0) {
+            log_event(LOG_LEVEL_ERROR, "thread", "can't start worker %u; its share of connections is lost",
+                      i);
+            g->threads[i] = 0;
+        }
+    }
+    loop_run(g->workers[0].loop);
+    for (uint32_t i = 1; i < g->worker_count; i++) {
+        loop_stop(g->workers[i].loop);
+        if (g->threads[i] != 0) {
+            pthread_join(g->threads[i], NULL);
+        }
+    }
+}
+
+/* --- Stop. --- */
+
+static void drain_check(void *ctx)
+{
+    struct gateway *g = ctx;
+    uint32_t left = atomic_load(&g->shared.exchanges);
+    if (left == 0 || loop_mono_ms(g->workers[0].loop) >= g->stop_deadline_ms) {
+        if (left > 0) {
+            log_event(
+                LOG_LEVEL_WARN, "stop",
+                "%u requests did not finish in time; operations that were running are unknown from now on",
+                left);
+        }
+        loop_stop(g->workers[0].loop);
+        return;
+    }
+    loop_timer_start(g->drain_timer, DRAIN_CHECK_MS);
+}
+
+static void drain_worker(void *ctx)
+{
+    struct worker *w = ctx;
+    http_server_drain(w->server);
+}
+
+void gateway_stop(struct gateway *g)
+{
+    int64_t now_ms = loop_mono_ms(g->workers[0].loop);
+    if (atomic_exchange(&g->shared.stopping, true)) {
+        g->stop_deadline_ms = now_ms; /* asked twice: now */
+    } else {
+        g->stop_deadline_ms = now_ms + g->config->config->shutdown_ms;
+        drain_worker(&g->workers[0]);
+        for (uint32_t i = 1; i < g->worker_count; i++) {
+            if (loop_post(g->workers[i].loop, drain_worker, &g->workers[i]) != 0) {
+                log_event(LOG_LEVEL_WARN, "stop", "worker %u can't be told to drain", i);
+            }
+        }
+    }
+    loop_timer_start(g->drain_timer, DRAIN_CHECK_MS);
+}
+
+void gateway_close(struct gateway *g)
+{
+    if (g == NULL) {
+        return;
+    }
+    /* Loops have stopped. The engine gives every op back before the workers go that it belongs to. */
+    if (g->shared.engine != NULL) {
+        engine_close(g->shared.engine);
+    }
+    for (uint32_t i = 0; i < g->open_count; i++) {
+        engine_port_drain(&g->workers[i].port);
+    }
+    if (g->drain_timer != NULL) {
+        loop_timer_close(g->drain_timer);
+    }
+    for (uint32_t i = 0; i < g->open_count; i++) {
+        worker_close(&g->workers[i]);
+    }
+    tls_context_drop(g->tls);
+    shared_config_drop(g->config);
+    free(g->workers);
+    free(g->threads);
+    free(g);
+}
+
+/* --- Reload. --- */
+
+struct handover {
+    struct worker *worker;
+    struct shared_config *config; /* a reference */
+};
+
+static void hand_over(void *ctx)
+{
+    struct handover *h = ctx;
+    struct routing *routing;
+    hapax_error err = {0};
+    if (routing_make(&routing, h->config, &err) == 0) {
+        worker_use(h->worker, routing);
+    } else {
+        log_event(LOG_LEVEL_ERROR, "reload", "a worker keeps its old routes: %s", err.message);
+    }
+    shared_config_drop(h->config);
+    free(h);
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static void note(struct buf *notes, bool same, const char *field)
+{
+    if (!same) {
+        buf_append_text(notes, notes->len > 0 ? ", " : "");
+        buf_append_text(notes, field);
+    }
+}
+
+/* What a reload can't change. */
+static void compare(struct buf *notes, const struct config *a, const struct config *b)
+{
+    note(notes, same_text(a->listen, b->listen), "listen");
+    note(notes, same_text(a->tls_certificate, b->tls_certificate) && same_text(a->tls_key, b->tls_key),
+         "tls");
+    note(notes, same_text(a->admin_listen, b->admin_listen), "admin");
+    note(notes, same_text(a->store, b->store), "store");
+    note(notes, a->threads == b->threads, "threads");
+    note(notes,
+         a->connections_max == b->connections_max && a->head_bytes_max == b->head_bytes_max &&
+             a->headers_max == b->headers_max && a->head_ms == b->head_ms && a->idle_ms == b->idle_ms &&
+             a->body_ms == b->body_ms && a->send_ms == b->send_ms &&
+             a->body_memory_max == b->body_memory_max && a->replay_cache_bytes == b->replay_cache_bytes &&
+             a->waiters_max == b->waiters_max && a->waiters_per_key_max == b->waiters_per_key_max &&
+             a->queue_max == b->queue_max,
+         "limits");
+}
+
+int gateway_reload(struct gateway *g, struct config *config, struct buf *notes, hapax_error *err)
+{
+    struct shared_config *shared = calloc(1, sizeof *shared);
+    struct routing *routing = NULL;
+    if (shared == NULL) {
+        config_free(config);
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    shared->references = 1;
+    shared->config = config;
+    int rc = routing_make(&routing, shared, err); /* what fails here would fail on the others, too */
+    if (rc != 0) {
+        shared_config_drop(shared);
+        return rc;
+    }
+    compare(notes, g->config->config, config);
+    worker_use(&g->workers[0], routing);
+    for (uint32_t i = 1; i < g->worker_count; i++) {
+        struct handover *h = malloc(sizeof *h);
+        if (h == NULL) {
+            log_event(LOG_LEVEL_ERROR, "reload", "worker %u keeps its old routes: no memory", i);
+            continue;
+        }
+        atomic_fetch_add(&shared->references, 1);
+        *h = (struct handover){.worker = &g->workers[i], .config = shared};
+        if (loop_post(g->workers[i].loop, hand_over, h) != 0) {
+            log_event(LOG_LEVEL_ERROR, "reload", "worker %u keeps its old routes: no memory", i);
+            shared_config_drop(shared);
+            free(h);
+        }
+    }
+    shared_config_drop(g->config);
+    g->config = shared;
+    atomic_fetch_add(&g->reloads, 1);
+    return 0;
+}
+
+void gateway_count_reload_failure(struct gateway *g)
+{
+    atomic_fetch_add(&g->reload_failures, 1);
+}
+
+/* --- What others may see. --- */
+
+struct loop *gateway_loop(struct gateway *g)
+{
+    return g->workers[0].loop;
+}
+
+struct engine *gateway_engine(struct gateway *g)
+{
+    return g->shared.engine;
+}
+
+struct engine_port *gateway_port(struct gateway *g)
+{
+    return &g->workers[0].port;
+}
+
+uint16_t gateway_port_number(const struct gateway *g)
+{
+    return http_server_port(g->workers[0].server);
+}
+
+bool gateway_is_stopping(const struct gateway *g)
+{
+    return atomic_load(&g->shared.stopping);
+}
+
+int gateway_metrics(struct gateway *g, struct buf *out)
+{
+    struct engine_stats stats;
+    engine_stats(g->shared.engine, &stats);
+    struct metrics_process p = {
+        .engine = &stats,
+        .store_ok = engine_store_ok(g->shared.engine, NULL),
+        .body_bytes = atomic_load(&g->shared.body_bytes),
+        .reloads = atomic_load(&g->reloads),
+        .reload_failures = atomic_load(&g->reload_failures),
+        .started_wall_ms = g->started_wall_ms,
+    };
+    for (uint32_t i = 0; i < g->worker_count; i++) {
+        p.connections += http_server_connections(g->workers[i].server);
+    }
+    return metrics_text(out, &p);
+}

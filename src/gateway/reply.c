@@ -1,0 +1,144 @@
+/* Answers to the client: heads with the gateway's markers, problems, stored and streamed answers. */
+#include "gateway/exchange.h"
+#include "gateway/fields.h"
+
+#include "base/clock.h"
+
+enum { REPLY_HEAD_BYTES_MAX = LIMIT_ANSWER_HEAD_BYTES_MAX + 1024, PROBLEM_BYTES_MAX = 4096 };
+
+static const char expose[] =
+    "Access-Control-Expose-Headers: Idempotency-Status, Idempotent-Replayed, Idempotency-Expires\r\n";
+
+void reply_end(struct exchange *e)
+{
+    e->answered = true;
+    if (e->x != NULL && e->client_gone) {
+        http_exchange_done(e->x); /* on_close will come and clear e->x */
+    }
+}
+
+/* False: there is nobody to answer. */
+static bool may_answer(struct exchange *e)
+{
+    if (e->answered || e->x == NULL || e->client_gone) {
+        if (!e->answered) {
+            reply_end(e);
+        }
+        return false;
+    }
+    e->answered = true;
+    return true;
+}
+
+static void append_markers(struct exchange *e, struct buf *head, enum marker m)
+{
+    const char *name = marker_name(m);
+    if (name == NULL) {
+        return;
+    }
+    field_append(head, SLICE_LITERAL("Idempotency-Status"), slice_text(name));
+    if (m == MARK_REPLAYED) {
+        buf_append_text(head, "Idempotent-Replayed: true\r\n");
+    }
+    if ((m == MARK_EXECUTED || m == MARK_REPLAYED || m == MARK_ATTACHED) && e->record.expires_ms > 0) {
+        field_append(head, SLICE_LITERAL("Idempotency-Expires"),
+                     worker_http_date(e->worker, e->record.expires_ms));
+    }
+    struct slice origin;
+    if (request_header(&origin, &e->request, SLICE_LITERAL("Origin")) > 0) {
+        buf_append_text(head, expose);
+    }
+}
+
+static void latency(struct exchange *e)
+{
+    if (e->ready_us > 0) {
+        metrics_latency(e->target->metrics, clock_mono_us() - e->ready_us - e->intake.took_us);
+    }
+}
+
+static int problem_head(struct buf *head, enum problem p)
+{
+    const struct problem_info *info = problem_info(p);
+    if (info->retry_after_s > 0) {
+        buf_printf(head, "Retry-After: %d\r\n", info->retry_after_s);
+    }
+    return buf_append_text(head, "Content-Type: application/problem+json\r\nCache-Control: no-store\r\n");
+}
+
+void reply_problem_bare(struct http_exchange *x, enum problem p, const char *detail)
+{
+    struct buf head;
+    struct buf body;
+    buf_init(&head, REPLY_HEAD_BYTES_MAX);
+    buf_init(&body, PROBLEM_BYTES_MAX);
+    problem_head(&head, p);
+    problem_body(&body, p, detail, NULL);
+    http_respond(x, problem_info(p)->status, buf_slice(&head), buf_slice(&body));
+    buf_free(&head);
+    buf_free(&body);
+}
+
+void reply_problem(struct exchange *e, enum problem p, const char *detail, int original_status)
+{
+    latency(e);
+    if (!may_answer(e)) {
+        return;
+    }
+    const struct problem_info *info = problem_info(p);
+    struct buf head;
+    struct buf body;
+    buf_init(&head, REPLY_HEAD_BYTES_MAX);
+    buf_init(&body, PROBLEM_BYTES_MAX);
+    append_markers(e, &head, e->target->route->protect != 0 ? info->marker : MARK_NONE);
+    problem_head(&head, p);
+    struct problem_members members = {
+        .operation = e->id_hex[0] != '\0' ? e->id_hex : NULL,
+        .first_claimed_ms = e->record.claimed_ms,
+        .attempt = e->record.fence.attempt,
+        .original_status = original_status,
+        .limit_bytes = p == PROBLEM_BODY_TOO_LARGE ? (int64_t)e->target->route->body_bytes_max : 0,
+    };
+    problem_body(&body, p, detail, &members);
+    http_respond(e->x, info->status, buf_slice(&head), buf_slice(&body));
+    buf_free(&head);
+    buf_free(&body);
+}
+
+static void respond(struct exchange *e, int status, struct slice lines, struct slice body, enum marker m)
+{
+    latency(e);
+    if (!may_answer(e)) {
+        return;
+    }
+    struct buf head;
+    buf_init(&head, REPLY_HEAD_BYTES_MAX);
+    append_markers(e, &head, m);
+    buf_append_slice(&head, lines);
+    http_respond(e->x, status, buf_slice(&head), body);
+    buf_free(&head);
+}
+
+void reply_stored(struct exchange *e, const struct answer *a, enum marker m)
+{
+    respond(e, a->status != 0 ? a->status : 200, answer_head(a), answer_body(a), m);
+}
+
+void reply_intake(struct exchange *e, enum marker m)
+{
+    respond(e, e->intake.status, buf_slice(&e->intake.head), buf_slice(&e->intake.body), m);
+}
+
+void reply_stream_start(struct exchange *e, enum marker m)
+{
+    latency(e);
+    if (!may_answer(e)) {
+        return;
+    }
+    struct buf head;
+    buf_init(&head, REPLY_HEAD_BYTES_MAX);
+    append_markers(e, &head, m);
+    buf_append_slice(&head, buf_slice(&e->intake.head));
+    http_respond_start(e->x, e->intake.status, buf_slice(&head), e->intake.length);
+    buf_free(&head);
+}

@@ -1,0 +1,327 @@
+/* Requests to the upstream, and the buffered intake of its answers. */
+#include "gateway/exchange.h"
+#include "gateway/fields.h"
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/units.h"
+
+#include <stdio.h>
+
+enum { HEADERS_ADDED_MAX = 8, INTAKE_SLACK_BYTES = 1 << 20 };
+
+static bool has_header_source(const struct route *r, struct slice name)
+{
+    for (size_t i = 0; i < r->key_count; i++) {
+        if (r->key[i].kind == KEY_HEADER && slice_equal_nocase(r->key[i].name, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct header_list {
+    struct header *lines;
+    size_t count;
+    size_t max;
+};
+
+static void add(struct header_list *l, struct slice name, struct slice value)
+{
+    if (l->count < l->max) {
+        l->lines[l->count++] = (struct header){name, value};
+    }
+}
+
+static int add_printed(struct exchange *e, struct header_list *l, struct slice name, const char *value)
+{
+    struct slice copy;
+    int rc = arena_copy(&e->arena, slice_text(value), &copy);
+    if (rc == 0) {
+        add(l, name, copy);
+    }
+    return rc;
+}
+
+/* X-Forwarded-For: what the client sent, with its own address at the end. */
+static int add_forwarded(struct exchange *e, struct header_list *l)
+{
+    struct slice peer = http_exchange_peer(e->x);
+    struct slice before;
+    struct buf text;
+    buf_init(&text, 4096);
+    if (request_header(&before, &e->request, SLICE_LITERAL("X-Forwarded-For")) > 0 && before.len < 3900) {
+        buf_append_slice(&text, before);
+        buf_append(&text, ", ", 2);
+    }
+    buf_append_slice(&text, peer);
+    struct slice copy;
+    int rc = arena_copy(&e->arena, buf_slice(&text), &copy);
+    buf_free(&text);
+    if (rc != 0) {
+        return rc;
+    }
+    add(l, SLICE_LITERAL("X-Forwarded-For"), copy);
+    add(l, SLICE_LITERAL("X-Forwarded-Proto"),
+        http_exchange_is_tls(e->x) ? SLICE_LITERAL("https") : SLICE_LITERAL("http"));
+    struct slice host;
+    if (request_header(&host, &e->request, SLICE_LITERAL("Host")) > 0) {
+        add(l, SLICE_LITERAL("X-Forwarded-Host"), host);
+        add(l, SLICE_LITERAL("Host"),
+            e->target->route->preserve_host ? host : http_origin_authority(e->target->origin));
+    }
+    return 0;
+}
+
+/* W3C Trace Context: start a trace where the client has none. */
+static int add_trace(struct exchange *e, struct header_list *l)
+{
+    struct slice given;
+    if (request_header(&given, &e->request, SLICE_LITERAL("traceparent")) > 0) {
+        return 0; /* passed on with the others */
+    }
+    char text[64];
+    uint64_t a = worker_random(e->worker);
+    uint64_t b = worker_random(e->worker);
+    uint64_t c = worker_random(e->worker) | 1; /* all-zero ids are invalid */
+    snprintf(text, sizeof text, "00-%016llx%016llx-%016llx-00", (unsigned long long)a,
+             (unsigned long long)b | 1ULL, (unsigned long long)c);
+    return add_printed(e, l, SLICE_LITERAL("traceparent"), text);
+}
+
+/* The key, in the header that the route names: as the client sent it, or as an RFC 8941 string. */
+static int add_key(struct exchange *e, struct header_list *l, struct slice name, bool passed_on)
+{
+    if (name.len == 0 || passed_on) {
+        return 0;
+    }
+    struct buf text;
+    buf_init(&text, 2 * LIMIT_KEY_BYTES_MAX + 2);
+    int rc = key_quote(&text, e->key);
+    struct slice copy;
+    rc = rc != 0 ? rc : arena_copy(&e->arena, buf_slice(&text), &copy);
+    buf_free(&text);
+    if (rc == 0) {
+        add(l, name, copy);
+    }
+    return rc;
+}
+
+int upstream_headers(struct exchange *e, uint32_t attempt, const struct header **out, size_t *n)
+{
+    const struct request *r = &e->request;
+    struct header_list l = {.max = r->header_count + HEADERS_ADDED_MAX};
+    l.lines = arena_array(&e->arena, l.max, sizeof *l.lines);
+    if (l.lines == NULL) {
+        return arena_error(&e->arena);
+    }
+    struct slice key_name = slice_text(e->target->route->forward_key);
+    bool key_wanted = has_header_source(e->target->route, key_name);
+    bool key_passed = false;
+    for (size_t i = 0; i < r->header_count; i++) {
+        struct slice name = r->headers[i].name;
+        if (field_class(name, FIELD_REQUEST) != FIELD_PLAIN ||
+            field_is_listed(r->headers, r->header_count, name)) {
+            continue;
+        }
+        if (attempt > 0 && slice_equal_nocase(name, key_name)) {
+            if (!key_wanted || key_passed) {
+                continue; /* not where this operation's key came from, or a second line of the same key */
+            }
+            key_passed = true;
+        }
+        add(&l, name, r->headers[i].value);
+    }
+    int rc = add_forwarded(e, &l);
+    rc = rc != 0 ? rc : add_trace(e, &l);
+    if (rc == 0 && attempt > 0) {
+        char number[12];
+        snprintf(number, sizeof number, "%u", attempt);
+        rc = add_key(e, &l, key_name, key_passed);
+        rc = rc != 0 ? rc : add_printed(e, &l, SLICE_LITERAL("Idempotency-Attempt"), number);
+    }
+    *out = l.lines;
+    *n = l.count;
+    return rc;
+}
+
+int upstream_target(struct exchange *e, struct slice *out)
+{
+    const struct request *r = &e->request;
+    if (slice_is_none(r->query)) {
+        *out = r->path;
+        return 0;
+    }
+    char *text = arena_alloc(&e->arena, r->path.len + 1 + r->query.len);
+    if (text == NULL) {
+        return arena_error(&e->arena);
+    }
+    memcpy(text, r->path.ptr, r->path.len);
+    text[r->path.len] = '?';
+    if (r->query.len > 0) {
+        memcpy(text + r->path.len + 1, r->query.ptr, r->query.len);
+    }
+    *out = slice_of(text, r->path.len + 1 + r->query.len);
+    return 0;
+}
+
+void intake_reset(struct exchange *e)
+{
+    struct intake *in = &e->intake;
+    buf_clear(&in->head);
+    buf_clear(&in->kept_head);
+    buf_clear(&in->body);
+    in->body.len_max = (size_t)e->target->route->keep_body_bytes + INTAKE_SLACK_BYTES;
+    in->status = 0;
+    in->end = INTAKE_OPEN;
+    in->length = -1;
+    in->head_differs = false;
+    in->event_stream = false;
+    in->outcome_told = false;
+    in->ttl_ms = 0;
+}
+
+/* Seconds, or a duration with a unit; nonsense is ignored: it is the upstream's mistake, and the route's ttl holds. */
+static int64_t parse_ttl(struct slice value)
+{
+    uint64_t seconds;
+    int64_t ms;
+    if (units_u64(&seconds, value) == 0 && seconds > 0 && seconds < INT64_MAX / 1000) {
+        return (int64_t)seconds * 1000;
+    }
+    return units_duration_ms(&ms, value) == 0 ? ms : 0;
+}
+
+static void read_controls(struct intake *in, const struct header *h)
+{
+    uint64_t length;
+    if (slice_equal_nocase(h->name, SLICE_LITERAL("Content-Length"))) {
+        if (units_u64(&length, h->value) == 0 && length <= INT64_MAX) {
+            in->length = (int64_t)length;
+        }
+    } else if (slice_equal_nocase(h->name, SLICE_LITERAL("Content-Type"))) {
+        in->event_stream = slice_equal_nocase(media_type(h->value), SLICE_LITERAL("text/event-stream"));
+    } else if (slice_equal_nocase(h->name, SLICE_LITERAL("Hapax-Outcome"))) {
+        in->outcome_told = outcome_parse(&in->outcome, h->value) == 0;
+    } else if (slice_equal_nocase(h->name, SLICE_LITERAL("Hapax-TTL"))) {
+        in->ttl_ms = parse_ttl(h->value);
+    }
+}
+
+static bool is_kept(enum field_class class, const struct route *route)
+{
+    return class == FIELD_PLAIN || (class == FIELD_SET_COOKIE && route->keep_set_cookie);
+}
+
+int intake_head(struct exchange *e, int status, const struct header *headers, size_t n)
+{
+    struct intake *in = &e->intake;
+    const struct route *route = e->target->route;
+    intake_reset(e);
+    in->status = status;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const struct header *h = &headers[i];
+        read_controls(in, h);
+        enum field_class class = field_class(h->name, FIELD_ANSWER);
+        if (class == FIELD_HOP || class == FIELD_OURS || field_is_listed(headers, n, h->name)) {
+            continue;
+        }
+        bool kept = is_kept(class, route);
+        if (!kept && !in->head_differs) {
+            /* From here on the two heads part. */
+            in->head_differs = true;
+            rc = buf_append_slice(&in->kept_head, buf_slice(&in->head));
+        }
+        rc = rc != 0 ? rc : field_append(&in->head, h->name, h->value);
+        if (rc == 0 && kept && in->head_differs) {
+            rc = field_append(&in->kept_head, h->name, h->value);
+        }
+    }
+    if (!in->outcome_told) {
+        in->outcome = outcome_of_status(&route->outcome, status);
+    }
+    return rc;
+}
+
+static void on_head(void *ctx, int status, const struct header *headers, size_t n)
+{
+    struct exchange *e = ctx;
+    if (intake_head(e, status, headers, n) != 0) {
+        e->intake.status = 0; /* as good as no answer: protect_answered() makes it unknown */
+    }
+}
+
+static bool on_body(void *ctx, struct slice bytes)
+{
+    struct exchange *e = ctx;
+    struct intake *in = &e->intake;
+    if (e->streaming) {
+        return e->x == NULL || e->client_gone || http_respond_write(e->x, bytes);
+    }
+    if (in->status == 0 || in->outcome == OUTCOME_UNKNOWN) {
+        return true; /* this body goes nowhere */
+    }
+    bool within_budget = exchange_account(e, bytes.len);
+    if (buf_append_slice(&in->body, bytes) != 0) {
+        in->status = 0; /* no memory for an answer that should have been kept */
+        return true;
+    }
+    if (!within_budget || in->body.len > e->target->route->keep_body_bytes || in->event_stream) {
+        protect_stream(e);
+        return false;
+    }
+    return true;
+}
+
+static void on_done(void *ctx, bool complete, enum call_failure failure, const char *detail)
+{
+    struct exchange *e = ctx;
+    e->intake.call = NULL;
+    e->intake.end = complete ? INTAKE_COMPLETE : INTAKE_BROKEN;
+    e->intake.took_us += clock_mono_us() - e->intake.started_us;
+    if (complete) {
+        protect_answered(e);
+    } else {
+        protect_failed(e, failure, detail);
+    }
+    exchange_unpin(e);
+}
+
+static const struct http_call_handler handler = {
+    .on_head = on_head,
+    .on_body = on_body,
+    .on_done = on_done,
+};
+
+void upstream_start(struct exchange *e, uint32_t attempt)
+{
+    const struct header *headers = NULL;
+    size_t n = 0;
+    struct slice target = SLICE_NONE;
+    hapax_error err = {0};
+    intake_reset(e);
+    int rc = upstream_headers(e, attempt, &headers, &n);
+    rc = rc != 0 ? rc : upstream_target(e, &target);
+    if (rc == 0) {
+        struct http_call_options o = {
+            .method = e->request.method,
+            .target = target,
+            .headers = headers,
+            .header_count = n,
+            .body = buf_slice(&e->body),
+            .body_length = (int64_t)e->body.len,
+            .timeout_ms = e->target->route->timeout_ms,
+            .head_bytes_max = LIMIT_ANSWER_HEAD_BYTES_MAX,
+        };
+        e->intake.started_us = clock_mono_us();
+        rc = http_call_start(&e->intake.call, e->worker->client, e->target->origin, &o, &handler, e, &err);
+    } else {
+        error_code(&err, rc);
+    }
+    if (rc != 0) {
+        e->intake.call = NULL;
+        protect_failed(e, CALL_NOT_SENT, err.message);
+    }
+}

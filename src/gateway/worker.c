@@ -1,0 +1,304 @@
+/* A worker's set-up, and the dispatch of a listener's events to exchanges. */
+#include "gateway/exchange.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+static unsigned method_bit(struct slice method)
+{
+    static const struct {
+        struct slice name;
+        unsigned bit;
+    } methods[] = {{{"POST", 4}, METHOD_POST},
+                   {{"PATCH", 5}, METHOD_PATCH},
+                   {{"PUT", 3}, METHOD_PUT},
+                   {{"DELETE", 6}, METHOD_DELETE}};
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (slice_equal(method, methods[i].name)) {
+            return methods[i].bit;
+        }
+    }
+    return 0;
+}
+
+static bool is_safe(struct slice method)
+{
+    return slice_equal(method, SLICE_LITERAL("GET")) || slice_equal(method, SLICE_LITERAL("HEAD")) ||
+           slice_equal(method, SLICE_LITERAL("OPTIONS")) || slice_equal(method, SLICE_LITERAL("TRACE"));
+}
+
+static void on_request(void *ctx, struct http_exchange *x)
+{
+    struct worker *w = ctx;
+    const struct request *r = http_exchange_request(x);
+    const struct target *t = routing_find(w->routing, r);
+    if (t == NULL) {
+        reply_problem_bare(x, PROBLEM_NO_ROUTE, "No route of the configuration matches this host and path.");
+        return;
+    }
+    struct exchange *e = exchange_new(w, x, t);
+    if (e == NULL) {
+        reply_problem_bare(x, PROBLEM_OVERLOADED, "The gateway is out of memory; try again later.");
+    } else if ((t->route->protect & method_bit(r->method)) != 0) {
+        protect_begin(e);
+    } else {
+        passthrough_begin(e, t->route->protect != 0 && !is_safe(r->method));
+    }
+}
+
+static void on_defect(void *ctx, struct http_exchange *x, enum http_defect defect, const char *detail)
+{
+    static const enum problem problems[] = {
+        [HTTP_MALFORMED] = PROBLEM_MALFORMED,
+        [HTTP_HEAD_TOO_LARGE] = PROBLEM_HEAD_TOO_LARGE,
+        [HTTP_EXPECTATION_UNKNOWN] = PROBLEM_EXPECTATION,
+        [HTTP_UPGRADE] = PROBLEM_UPGRADE,
+        [HTTP_VERSION_UNSUPPORTED] = PROBLEM_VERSION,
+        [HTTP_HEAD_TIMEOUT] = PROBLEM_REQUEST_TIMEOUT,
+    };
+    (void)ctx;
+    reply_problem_bare(x, problems[defect], detail);
+}
+
+static void on_body(void *ctx, struct http_exchange *x, struct slice bytes)
+{
+    struct exchange *e = http_exchange_user(x);
+    (void)ctx;
+    if (e == NULL) {
+        return;
+    }
+    if (e->unprotected) {
+        passthrough_body(e, bytes);
+    } else {
+        protect_body(e, bytes);
+    }
+}
+
+static void on_body_end(void *ctx, struct http_exchange *x)
+{
+    struct exchange *e = http_exchange_user(x);
+    (void)ctx;
+    if (e == NULL) {
+        return;
+    }
+    if (e->unprotected) {
+        passthrough_body_end(e);
+    } else {
+        protect_body_end(e);
+    }
+}
+
+/* The request never became complete: nothing was claimed, and what was streamed so far is broken off. */
+static void on_body_error(void *ctx, struct http_exchange *x, int code)
+{
+    struct exchange *e = http_exchange_user(x);
+    (void)ctx;
+    if (e == NULL) {
+        return;
+    }
+    if (e->intake.call != NULL && e->unprotected) {
+        http_call_cancel(e->intake.call);
+        e->intake.call = NULL;
+    }
+    if (e->answered) {
+        http_respond_abort(x);
+    } else if (code == HAPAX_E_TIMEOUT) {
+        reply_problem(e, PROBLEM_REQUEST_TIMEOUT, "The request's body did not arrive in time.", 0);
+    } else {
+        reply_problem(e, PROBLEM_MALFORMED, "The request's body is malformed or was cut short.", 0);
+    }
+}
+
+static void on_writable(void *ctx, struct http_exchange *x)
+{
+    struct exchange *e = http_exchange_user(x);
+    (void)ctx;
+    if (e != NULL && e->intake.call != NULL && (e->streaming || e->unprotected)) {
+        http_call_resume(e->intake.call);
+    }
+}
+
+static void on_gone(void *ctx, struct http_exchange *x)
+{
+    struct exchange *e = http_exchange_user(x);
+    (void)ctx;
+    if (e == NULL) {
+        http_exchange_done(x);
+        return;
+    }
+    e->client_gone = true;
+    if (e->unprotected && e->intake.call != NULL) {
+        http_call_cancel(e->intake.call);
+        e->intake.call = NULL;
+    }
+    if (e->streaming && e->intake.call != NULL) {
+        http_call_resume(e->intake.call); /* read the rest for nobody: the upstream is not disturbed */
+    }
+    bool working = e->op_pending || e->timer_running || (e->intake.call != NULL && !e->streaming);
+    if (e->answered || !working) {
+        if (!e->answered) {
+            metrics_count(e->target->metrics, METRIC_CLIENT_GONE);
+        }
+        e->answered = true;
+        http_exchange_done(x);
+    }
+}
+
+static void on_close(void *ctx, struct http_exchange *x)
+{
+    struct exchange *e = http_exchange_user(x);
+    (void)ctx;
+    if (e == NULL) {
+        return;
+    }
+    e->x = NULL;
+    e->client_gone = true;
+    e->request = (struct request){0};
+    if (e->unprotected && e->intake.call != NULL) {
+        http_call_cancel(e->intake.call);
+        e->intake.call = NULL;
+    } else if (e->streaming && e->intake.call != NULL) {
+        http_call_resume(e->intake.call);
+    }
+    exchange_unpin(e);
+}
+
+static const struct http_handler handler = {
+    .on_request = on_request,
+    .on_defect = on_defect,
+    .on_body = on_body,
+    .on_body_end = on_body_end,
+    .on_body_error = on_body_error,
+    .on_writable = on_writable,
+    .on_gone = on_gone,
+    .on_close = on_close,
+};
+
+/* --- Set-up. --- */
+
+static void wake_port(void *ctx)
+{
+    struct worker *w = ctx;
+    loop_wake(w->waker);
+}
+
+static void drain_port(void *ctx)
+{
+    struct worker *w = ctx;
+    engine_port_drain(&w->port);
+}
+
+static int open_server(struct worker *w, const struct config *c, struct tls_context *tls, bool reuse_port,
+                       hapax_error *err)
+{
+    struct http_server_options o = {
+        .address = c->listen,
+        .reuse_port = reuse_port,
+        .tls = tls,
+        .connections_max = c->connections_max,
+        .head_bytes_max = c->head_bytes_max,
+        .headers_max = c->headers_max,
+        .head_ms = c->head_ms,
+        .idle_ms = c->idle_ms,
+        .body_ms = c->body_ms,
+        .send_ms = c->send_ms,
+        .write_high_bytes = 256 * 1024,
+        .handler = &handler,
+        .ctx = w,
+    };
+    return http_server_open(&w->server, w->loop, &o, err);
+}
+
+int worker_open(struct worker *w, struct shared *shared, struct shared_config *config,
+                struct tls_context *tls, bool reuse_port, hapax_error *err)
+{
+    *w = (struct worker){.shared = shared, .date_s = -1};
+    if (getrandom(w->random, sizeof w->random, 0) != (ssize_t)sizeof w->random) {
+        w->random[0] = (uint64_t)(uintptr_t)w;
+    }
+    int rc = loop_create(&w->loop, err);
+    if (rc != 0) {
+        return rc;
+    }
+    engine_port_init(&w->port, wake_port, w);
+    rc = loop_waker_create(&w->waker, w->loop, drain_port, w, err);
+    rc = rc != 0 ? rc : http_client_create(&w->client, w->loop, err);
+    rc = rc != 0 ? rc : routing_make(&w->routing, config, err);
+    rc = rc != 0 ? rc : open_server(w, config->config, tls, reuse_port, err);
+    if (rc != 0) {
+        worker_close(w);
+    }
+    return rc;
+}
+
+static void on_server_closed(void *ctx)
+{
+    struct worker *w = ctx;
+    w->server = NULL;
+    loop_stop(w->loop);
+}
+
+void worker_close(struct worker *w)
+{
+    if (w->loop == NULL) {
+        return;
+    }
+    exchange_cancel_all(w);
+    if (w->server != NULL) {
+        http_server_close(w->server, on_server_closed, w);
+        while (w->server != NULL) {
+            loop_run(w->loop);
+        }
+    }
+    while (w->idle != NULL) {
+        struct exchange *next = w->idle->next;
+        exchange_destroy(w->idle);
+        w->idle = next;
+    }
+    routing_drop(w->routing);
+    if (w->client != NULL) {
+        http_client_destroy(w->client);
+    }
+    if (w->waker != NULL) {
+        loop_waker_close(w->waker);
+    }
+    loop_destroy(w->loop);
+    engine_port_destroy(&w->port);
+    w->loop = NULL;
+}
+
+void worker_use(struct worker *w, struct routing *routing)
+{
+    routing_drop(w->routing);
+    w->routing = routing;
+}
+
+struct slice worker_http_date(struct worker *w, int64_t wall_ms)
+{
+    int64_t seconds = wall_ms / 1000;
+    if (seconds != w->date_s) {
+        time_t t = (time_t)seconds;
+        struct tm tm;
+        if (gmtime_r(&t, &tm) == NULL ||
+            strftime(w->date, sizeof w->date, "%a, %d %b %Y %H:%M:%S GMT", &tm) == 0) {
+            return SLICE_LITERAL("");
+        }
+        w->date_s = seconds;
+    }
+    return slice_text(w->date);
+}
+
+/* xorshift128+: ids of traces need to differ, not to be unguessable. */
+uint64_t worker_random(struct worker *w)
+{
+    uint64_t a = w->random[0];
+    uint64_t b = w->random[1] != 0 ? w->random[1] : 0x9e3779b97f4a7c15U;
+    w->random[0] = b;
+    a ^= a << 23;
+    w->random[1] = a ^ b ^ (a >> 17) ^ (b >> 26);
+    return w->random[1] + b;
+}

@@ -1,0 +1,89 @@
+/* A worker: one loop with its listener, HTTP client and engine port, and the routes as this loop sees
+ * them. Everything here belongs to the worker's thread, except what is marked atomic. */
+#ifndef GATEWAY_WORKER_H
+#define GATEWAY_WORKER_H
+
+#include "config/config.h"
+#include "engine/engine.h"
+#include "net/http_client.h"
+#include "net/http_server.h"
+#include "net/loop.h"
+#include "observe/metrics.h"
+
+#include <stdatomic.h>
+
+struct exchange;
+
+/* A config shared by the workers; goes with its last reference. */
+struct shared_config {
+    _Atomic(uint32_t) references;
+    struct config *config;
+};
+
+void shared_config_drop(struct shared_config *c);
+
+/* A route with what serving it takes on this loop. */
+struct target {
+    const struct route *route;
+    struct slice name;
+    struct slice host;   /* SLICE_NONE: any */
+    struct slice path;   /* without a trailing slash; "" matches everything */
+    bool key_in_headers; /* every key source is a header: keys are checked before bodies are read */
+    struct http_origin *origin;
+    struct http_origin *probe; /* NULL without one */
+    struct slice probe_target; /* path and query of the probe URL, with {key} */
+    struct metric_route *metrics;
+};
+
+/* All routes of one config on one loop. Exchanges hold a reference, so that a reload never pulls it from under
+ * them. Not atomic: one thread. */
+struct routing {
+    uint32_t references;
+    struct shared_config *config;
+    struct target *targets; /* most specific first */
+    size_t count;
+};
+
+int routing_make(struct routing **out, struct shared_config *config, hapax_error *err);
+struct routing *routing_retain(struct routing *r);
+void routing_drop(struct routing *r);
+/* The target of a request, NULL when there is none. */
+const struct target *routing_find(const struct routing *r, const struct request *request);
+
+/* What all workers share. */
+struct shared {
+    struct engine *engine;
+    _Atomic(uint64_t) body_bytes; /* request and answer bodies in memory */
+    uint64_t body_bytes_max;
+    _Atomic(bool) stopping;
+    _Atomic(uint32_t) exchanges; /* live, of all workers */
+};
+
+struct worker {
+    struct shared *shared;
+    struct loop *loop;
+    struct http_server *server;
+    struct http_client *client;
+    struct engine_port port;
+    struct loop_waker *waker;
+    struct routing *routing;
+    struct exchange *live; /* doubly linked */
+    struct exchange *idle; /* pool */
+    uint32_t idle_count;
+    uint64_t random[2]; /* state of the generator of trace ids; not for secrets */
+    int64_t date_s;     /* the second whose text is cached */
+    char date[32];
+};
+
+int worker_open(struct worker *w, struct shared *shared, struct shared_config *config,
+                struct tls_context *tls, bool reuse_port, hapax_error *err);
+/* After its loop has stopped and no exchange is alive. */
+void worker_close(struct worker *w);
+/* On the worker's loop. */
+void worker_use(struct worker *w, struct routing *routing); /* takes the reference */
+
+/* "Sun, 29 Nov 2026 20:58:55 GMT" (RFC 9110 section 5.6.7); borrowed until the next call. */
+struct slice worker_http_date(struct worker *w, int64_t wall_ms);
+uint64_t worker_random(struct worker *w);
+
+#endif
