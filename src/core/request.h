@@ -28,8 +28,9 @@ size_t request_header(struct slice *out, const struct request *r, struct slice n
 
 /* A Content-Type's media type without parameters, trimmed; empty slice when there is none. */
 struct slice media_type(struct slice content_type);
-/* The value of one parameter ("boundary", "charset") of a Content-Type, quotes removed when the
- * quoted string holds no escapes (SLICE_NONE: absent or malformed). RFC 9110 section 8.3.1. */
+/* The value of one parameter ("boundary", "charset") of a Content-Type, quotes removed. SLICE_NONE when
+ * it is absent, stands there twice, is a quoted string with escapes in it, or any parameter is malformed.
+ * RFC 9110 section 8.3.1, but unquoted values may hold any visible ASCII without ; and ". */
 struct slice media_parameter(struct slice content_type, struct slice name);
 /* application/json, or any type with the suffix +json (RFC 6839). */
 bool media_is_json(struct slice media);
