@@ -1,5 +1,6 @@
 /* Content decoding (RFC 9110 section 8.4) with a hard limit on what comes out, behind zlib and
- * brotli. A bomb costs at most the limit. Pure. */
+ * brotli. A bomb costs at most the limit (of stacked codings twice that), and the decoder's own window
+ * while it runs: 32 KiB for zlib, up to 16 MiB for brotli. Pure. */
 #ifndef CORE_DECODE_H
 #define CORE_DECODE_H
 
@@ -8,8 +9,9 @@
 
 /* Undo the codings that a Content-Encoding value lists ("gzip", "x-gzip", "deflate" with or without
  * the zlib wrapper, "br", "identity", several separated by commas: the last is undone first).
- * `out` is replaced and limited by its own len_max. When nothing has to be undone, *coded is false
- * and out stays empty: use the input.
+ * `out` is replaced and limited by its own len_max. When nothing has to be undone (also: when the body
+ * is empty), *coded is false and out is empty: use the input. Codings are compared without case, empty
+ * list items skipped. After an error out is empty and *coded false.
  * Returns 0, HAPAX_E_LIMIT (larger than out may hold, or over LIMIT_CONTENT_CODINGS_MAX codings),
  * HAPAX_E_SYNTAX (damaged, cut short, bytes left over), HAPAX_E_UNSUPPORTED (another coding),
  * HAPAX_E_MEMORY. */
