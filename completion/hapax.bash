@@ -1,0 +1,86 @@
+# Completion of hapax for bash. Made by `hapax docs completion`; change the command table instead.
+_hapax_files() {
+    compopt -o filenames 2>/dev/null
+    local line
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen "$1" -- "$2")
+}
+
+_hapax() {
+    local cur=${COMP_WORDS[COMP_CWORD]} before=$((COMP_CWORD - 1)) path= i
+    COMPREPLY=()
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ ${COMP_WORDS[before]} == = ]]; then
+        before=$((before - 1))
+    fi
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "$path ${COMP_WORDS[i]}" in
+        ' serve') path=' serve' ;;
+        ' check') path=' check' ;;
+        ' keys') path=' keys' ;;
+        ' keys list') path=' keys list' ;;
+        ' keys show') path=' keys show' ;;
+        ' keys resolve') path=' keys resolve' ;;
+        ' keys forget') path=' keys forget' ;;
+        ' stats') path=' stats' ;;
+        ' docs') path=' docs' ;;
+        ' docs man') path=' docs man' ;;
+        ' docs completion') path=' docs completion' ;;
+        ' docs config') path=' docs config' ;;
+        ' help') path=' help' ;;
+        ' version') path=' version' ;;
+        esac
+    done
+    case "$path ${COMP_WORDS[before]}" in
+    ' serve --config' | ' serve -c') _hapax_files -f "$cur"; return ;;
+    ' serve --to' | ' serve -t') :; return ;;
+    ' serve --listen' | ' serve -l') :; return ;;
+    ' serve --admin' | ' serve -a') :; return ;;
+    ' serve --store' | ' serve -s') :; return ;;
+    ' keys list --store' | ' keys list -s') :; return ;;
+    ' keys list --scope') :; return ;;
+    ' keys list --key' | ' keys list -k') :; return ;;
+    ' keys list --state') mapfile -t COMPREPLY < <(compgen -W 'running done unknown' -- "$cur"); return ;;
+    ' keys list --limit' | ' keys list -n') :; return ;;
+    ' keys list --after') :; return ;;
+    ' keys show --store' | ' keys show -s') :; return ;;
+    ' keys show --id') :; return ;;
+    ' keys resolve --store' | ' keys resolve -s') :; return ;;
+    ' keys resolve --id') :; return ;;
+    ' keys resolve --status') :; return ;;
+    ' keys resolve --header' | ' keys resolve -H') :; return ;;
+    ' keys resolve --body' | ' keys resolve -b') :; return ;;
+    ' keys forget --store' | ' keys forget -s') :; return ;;
+    ' keys forget --id') :; return ;;
+    ' stats --store' | ' stats -s') :; return ;;
+    esac
+    [[ $cur == -* ]] && path+=' --'
+    case $path in
+    ' --') mapfile -t COMPREPLY < <(compgen -W '--help --version' -- "$cur") ;;
+    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats docs help version ' -- "$cur") ;;
+    ' serve --') mapfile -t COMPREPLY < <(compgen -W '--config --to --listen --admin --store --help' -- "$cur") ;;
+    ' check --') mapfile -t COMPREPLY < <(compgen -W '--json --print --help' -- "$cur") ;;
+    ' check') _hapax_files -f "$cur" ;;
+    ' keys --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
+    ' keys') mapfile -t COMPREPLY < <(compgen -W 'list show resolve forget ' -- "$cur") ;;
+    ' keys list --') mapfile -t COMPREPLY < <(compgen -W '--store --scope --key --state --limit --after --id --json --help' -- "$cur") ;;
+    ' keys show --') mapfile -t COMPREPLY < <(compgen -W '--store --id --body --json --help' -- "$cur") ;;
+    ' keys show') : ;;
+    ' keys resolve --') mapfile -t COMPREPLY < <(compgen -W '--store --id --released --done --status --header --body --json --help' -- "$cur") ;;
+    ' keys resolve') : ;;
+    ' keys forget --') mapfile -t COMPREPLY < <(compgen -W '--store --id --yes --json --help' -- "$cur") ;;
+    ' keys forget') : ;;
+    ' stats --') mapfile -t COMPREPLY < <(compgen -W '--store --json --help' -- "$cur") ;;
+    ' docs --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
+    ' docs') mapfile -t COMPREPLY < <(compgen -W 'man completion config ' -- "$cur") ;;
+    ' docs man --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
+    ' docs man') _hapax_files -d "$cur" ;;
+    ' docs completion --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
+    ' docs config --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
+    ' help --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
+    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats docs help version ' -- "$cur") ;;
+    ' version --') mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur") ;;
+    esac
+}
+
+complete -F _hapax hapax
