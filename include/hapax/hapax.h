@@ -21,6 +21,8 @@ extern "C" {
 
 #define HAPAX_API __attribute__((visibility("default")))
 
+#define HAPAX_VERSION "0.1.0" /* of this header; hapax_version() tells the library's */
+
 #define HAPAX_KEY_BYTES_MAX 255
 #define HAPAX_SCOPE_BYTES_MAX 4096
 #define HAPAX_ANSWER_BYTES_MAX (16U * 1024U * 1024U)

@@ -18,12 +18,13 @@
 #include "base/clock.h"
 #include "core/answer.h"
 #include "core/record.h"
+#include "engine/queue.h"
+#include "engine/timers.h"
 #include "hapax/error.h"
 #include "store/store.h"
 
-#include <urcu/wfcqueue.h>
-
 struct engine;
+struct inflight;
 
 enum engine_op_kind {
     ENGINE_BEGIN,
@@ -49,10 +50,10 @@ enum engine_verdict {
 struct engine_port;
 
 struct engine_op {
-    struct cds_wfcq_node node; /* the engine's */
-    struct engine_port *port;  /* where the call-back runs; NULL: on the lane */
+    struct queue_node node;   /* the engine's */
+    struct engine_port *port; /* where the call-back runs; NULL: on the lane */
     void (*done)(struct engine_op *op);
-    void *user;                /* the caller's */
+    void *user; /* the caller's */
 
     /* In. Slices are borrowed until the call-back. */
     enum engine_op_kind kind;
@@ -72,23 +73,25 @@ struct engine_op {
     struct answer *answer;
 
     /* Out. */
-    int code;                    /* 0; HAPAX_E_STALE, HAPAX_E_NOT_FOUND, HAPAX_E_CONFLICT, store errors, HAPAX_E_CLOSED */
+    int code; /* 0; HAPAX_E_STALE, HAPAX_E_NOT_FOUND, HAPAX_E_CONFLICT, store errors, HAPAX_E_CLOSED */
     enum engine_verdict verdict; /* BEGIN, when code is 0 */
     struct record record;        /* when code is 0 */
     hapax_error error;           /* when code is not 0 */
 
     /* The engine's, while it has the op. */
-    struct engine_op *next;      /* in a list of waiters or of a batch */
+    struct engine_op *next;     /* in the lane's pending list or in a list of waiters */
+    struct engine_op *prev;     /* in a list of waiters */
+    struct inflight *waits_for; /* whose list that is; NULL: none */
+    struct timer timer;         /* when a waiter's time is over */
     int64_t wait_until_mono_ms;
     struct store_op store;
-    uint32_t polls;
 };
 
 /* A port: where a thread gets its finished ops. `wake` is called from lanes (any thread) at least once
- * after a port that was empty became non-empty; it must only poke the thread, which then drains. */
+ * after a port that was empty became non-empty; it must only poke the thread, which then drains. A port
+ * outlives the engines it is used with. */
 struct engine_port {
-    struct cds_wfcq_head head;
-    struct cds_wfcq_tail tail;
+    struct queue queue;
     void (*wake)(void *ctx);
     void *ctx;
 };
@@ -99,14 +102,16 @@ size_t engine_port_drain(struct engine_port *p); /* runs call-backs; returns how
 
 struct engine_options {
     const char *store_uri;
-    uint32_t lanes;              /* 0: 1, or 4 where the store can use several */
-    uint32_t queue_ops_max;      /* ops submitted and not yet answered, all lanes; default 65536. Waiters count. */
-    uint32_t waiters_max;        /* of all keys; default 16384 */
-    uint32_t waiters_per_key_max;/* default 1024 */
+    uint32_t lanes;         /* 0: 1, or 4 where the store can use several */
+    uint32_t queue_ops_max; /* ops submitted and not yet answered, all lanes; default 65536. Waiters count. */
+    uint32_t waiters_max;   /* of all keys; default 16384 */
+    uint32_t waiters_per_key_max; /* default 1024 */
+    uint32_t in_flight_max; /* claims of this process that run at one time, all lanes; default 262144. A BEGIN
+                                    past it gets HAPAX_E_BUSY */
     uint64_t replay_cache_bytes; /* default 32 MiB; 0 is "default", use cache_off to have none */
     bool cache_off;
-    uint32_t sweep_rows;         /* expired records removed per slice; default 256 */
-    int64_t sweep_every_ms;      /* default 1000; slices follow one another without a pause while there is more,
+    uint32_t sweep_rows;    /* expired records removed per slice; default 256 */
+    int64_t sweep_every_ms; /* default 1000; slices follow one another without a pause while there is more,
                                     but never two without a batch of live ops in between when some wait */
     struct store_options store;
     /* For simulations: NULL uses the real clocks. */
@@ -138,13 +143,13 @@ struct engine_stats {
     uint64_t store_errors;
     uint64_t cache_hits;
     uint64_t cache_misses;
-    uint64_t cache_bytes;    /* now */
-    uint64_t in_flight;      /* now: claims of this process that run */
-    uint64_t waiters;        /* now */
-    uint64_t queued;         /* now */
-    uint64_t expired;        /* records swept */
-    uint64_t abandoned;      /* records written down as unknown for a dead owner or a lost lease */
-    uint64_t commit_us_sum;  /* time in store_apply */
+    uint64_t cache_bytes;   /* now */
+    uint64_t in_flight;     /* now: claims of this process that run */
+    uint64_t waiters;       /* now */
+    uint64_t queued;        /* now */
+    uint64_t expired;       /* records swept */
+    uint64_t abandoned;     /* records written down as unknown for a dead owner or a lost lease */
+    uint64_t commit_us_sum; /* time in store_apply */
 };
 void engine_stats(struct engine *e, struct engine_stats *out);
 

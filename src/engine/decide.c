@@ -1,0 +1,274 @@
+/* Deciding: what memory knows is answered from memory, the rest takes a place in the batch; and the timers, which
+ * end waits and leases and bring heartbeats and polls into the batch.
+ *
+ * The order of the questions is a promise: other content under the same key is a mismatch before it is anything
+ * else. */
+#include "base/assert.h"
+#include "base/error.h"
+#include "engine/lane.h"
+
+bool lane_mismatch(const struct fingerprint *a, const struct fingerprint *b)
+{
+    return a->version > 0 && b->version > 0 && !fingerprint_equal(a, b);
+}
+
+/* --- waiters --- */
+
+static void unlink_waiter(struct lane *l, struct engine_op *op)
+{
+    timers_cancel(&l->timers, &op->timer);
+    inflight_unlink_waiter(op);
+    atomic_fetch_sub(&l->shared->waiters, 1);
+}
+
+static void finish_begin(struct lane *l, struct engine_op *op, enum engine_verdict verdict,
+                         const struct record *record, struct answer *answer)
+{
+    op->verdict = verdict;
+    op->record = *record;
+    op->answer = answer;
+    lane_finish(l, op);
+}
+
+static bool take_waiter(struct engine_shared *shared)
+{
+    if (atomic_fetch_add(&shared->waiters, 1) < shared->options.waiters_max) {
+        return true;
+    }
+    atomic_fetch_sub(&shared->waiters, 1);
+    return false;
+}
+
+void lane_attach(struct lane *l, struct inflight *entry, struct engine_op *op)
+{
+    if (atomic_load(&l->shared->closing) && op->wait_ms > 0) {
+        lane_finish_error(l, op, HAPAX_E_CLOSED, NULL);
+        return;
+    }
+    if (op->wait_until_mono_ms <= l->now.mono_ms ||
+        entry->waiter_count >= l->shared->options.waiters_per_key_max || !take_waiter(l->shared)) {
+        finish_begin(l, op, VERDICT_IN_PROGRESS, &entry->record, NULL);
+        return;
+    }
+    if (timers_reserve(&l->timers, 1) != 0) {
+        atomic_fetch_sub(&l->shared->waiters, 1);
+        lane_finish_error(l, op, HAPAX_E_MEMORY, NULL);
+        return;
+    }
+    inflight_append_waiter(entry, op);
+    op->timer = (struct timer){.kind = TIMER_WAITER};
+    timers_set(&l->timers, &op->timer, op->wait_until_mono_ms);
+}
+
+void lane_answer_waiters(struct lane *l, struct inflight *entry, const struct record *record,
+                         struct answer *answer)
+{
+    while (entry->first != NULL) {
+        struct engine_op *op = entry->first;
+        unlink_waiter(l, op);
+        finish_begin(l, op, VERDICT_ATTACHED, record, answer_retain(answer));
+    }
+}
+
+void lane_drop(struct lane *l, struct inflight *entry)
+{
+    while (entry->first != NULL) {
+        struct engine_op *op = entry->first;
+        unlink_waiter(l, op);
+        lane_push_pending(l, op);
+    }
+    timers_cancel(&l->timers, &entry->timer);
+    inflight_remove(&l->in_flight, entry);
+}
+
+void lane_end_waiters(struct lane *l, int code)
+{
+    /* Waiters are exactly the timers of their kind; the others only have to be put back. */
+    size_t i = 0;
+    while (i < l->timers.count) {
+        struct timer *timer = l->timers.heap[i];
+        if (timer->kind != TIMER_WAITER) {
+            i++;
+            continue;
+        }
+        struct engine_op *op = (struct engine_op *)((char *)timer - offsetof(struct engine_op, timer));
+        unlink_waiter(l, op);
+        lane_finish_error(l, op, code, NULL);
+        i = 0; /* the removal has moved others */
+    }
+}
+
+/* --- BEGIN --- */
+
+bool lane_lease_over(const struct lane *l, const struct inflight *entry)
+{
+    /* The monotonic clock rules inside this process; but what the store will refuse by its wall clock is lost,
+     * too (the clock may have been set). A store with a clock of its own decides by itself. */
+    bool own_clock = (l->store->backend->capabilities & STORE_HAS_CLOCK) != 0;
+    return l->now.mono_ms >= entry->lease_until_mono_ms ||
+           (!own_clock && l->now.wall_ms >= entry->record.lease_ms);
+}
+
+static bool decide_from_in_flight(struct lane *l, struct engine_op *op)
+{
+    struct inflight *entry = inflight_find(&l->in_flight, &op->id);
+    if (entry == NULL) {
+        return false;
+    }
+    bool mismatch = lane_mismatch(&op->fingerprint, &entry->record.fingerprint);
+    if (entry->kind == INFLIGHT_FOREIGN) {
+        /* Known only as of the last poll: enough to wait on, not enough to refuse. */
+        if (mismatch || op->wait_until_mono_ms <= l->now.mono_ms) {
+            return false;
+        }
+        lane_attach(l, entry, op);
+        return true;
+    }
+    if (lane_lease_over(l, entry)) {
+        lane_drop(l, entry);
+        return false;
+    }
+    if (mismatch) {
+        finish_begin(l, op, VERDICT_MISMATCH, &entry->record, NULL);
+    } else {
+        lane_attach(l, entry, op);
+    }
+    return true;
+}
+
+static bool decide_from_cache(struct lane *l, struct engine_op *op)
+{
+    if (l->cache.bytes_max == 0) {
+        return false;
+    }
+    if (l->now.mono_ms >= l->generation_due_mono_ms && l->cache.newest != NULL) {
+        lane_check_generation(l);
+    }
+    const struct replay *r = replay_cache_find(&l->cache, &op->id, l->now.wall_ms);
+    lane_count(r != NULL ? &l->counters.cache_hits : &l->counters.cache_misses, 1);
+    if (r == NULL) {
+        return false;
+    }
+    if (lane_mismatch(&op->fingerprint, &r->record.fingerprint)) {
+        finish_begin(l, op, VERDICT_MISMATCH, &r->record, NULL);
+    } else {
+        finish_begin(l, op, VERDICT_REPLAY, &r->record, answer_retain(r->answer));
+    }
+    return true;
+}
+
+static void add_to_batch(struct lane *l, struct engine_op *op, struct store_op *store)
+{
+    l->batch[l->batch_count] = store;
+    l->places[l->batch_count] = (struct batch_place){op};
+    l->batch_count++;
+}
+
+static void batch_claim(struct lane *l, struct engine_op *op)
+{
+    /* A durable claim must find its entry and its timer: get them now. */
+    size_t claims = l->batch_claims + 1;
+    if (l->in_flight.ours_count + claims > l->in_flight_max) {
+        hapax_error err;
+        lane_finish_error(l, op, error_set(&err, HAPAX_E_BUSY, 0, "too many claims are running"), &err);
+        return;
+    }
+    if (inflight_reserve(&l->in_flight, claims) != 0 || timers_reserve(&l->timers, 2 * claims) != 0) {
+        lane_finish_error(l, op, HAPAX_E_MEMORY, NULL);
+        return;
+    }
+    l->batch_claims = claims;
+    op->store = (struct store_op){
+        .kind = STORE_CLAIM,
+        .id = op->id,
+        .scope = op->scope,
+        .key = op->key,
+        .fingerprint = op->fingerprint,
+        .lease_ms = op->lease_ms,
+        .ttl_ms = op->ttl_ms,
+        .take_over = op->take_over,
+        .want_answer = true,
+    };
+    add_to_batch(l, op, &op->store);
+}
+
+static void batch_other(struct lane *l, struct engine_op *op)
+{
+    static const enum store_op_kind kinds[] = {
+        [ENGINE_COMPLETE] = STORE_COMPLETE, [ENGINE_RELEASE] = STORE_RELEASE,
+        [ENGINE_LOSE] = STORE_LOSE,         [ENGINE_EXTEND] = STORE_EXTEND,
+        [ENGINE_LOOKUP] = STORE_LOOKUP,     [ENGINE_RESOLVE] = STORE_RESOLVE,
+        [ENGINE_FORGET] = STORE_FORGET,
+    };
+    bool gives_answer = op->kind == ENGINE_COMPLETE || op->kind == ENGINE_RESOLVE;
+    op->store = (struct store_op){
+        .kind = kinds[op->kind],
+        .id = op->id,
+        .fence = op->fence,
+        .lease_ms = op->lease_ms,
+        .ttl_ms = op->ttl_ms,
+        .want_answer = op->kind == ENGINE_LOOKUP,
+        .answer = gives_answer ? op->answer : NULL,
+    };
+    add_to_batch(l, op, &op->store);
+}
+
+void lane_decide(struct lane *l, struct engine_op *op)
+{
+    if (op->kind != ENGINE_BEGIN) {
+        batch_other(l, op);
+    } else if (!decide_from_in_flight(l, op) && !decide_from_cache(l, op)) {
+        batch_claim(l, op);
+    }
+}
+
+/* --- timers --- */
+
+static void batch_own(struct lane *l, struct inflight *entry, enum store_op_kind kind)
+{
+    struct store_op *own = &l->own[l->own_count++];
+    *own = (struct store_op){
+        .kind = kind,
+        .id = entry->node.id,
+        .fence = entry->record.fence,
+        .lease_ms = entry->lease_ms,
+        .want_answer = kind == STORE_LOOKUP,
+    };
+    add_to_batch(l, NULL, own);
+}
+
+static void waiter_due(struct lane *l, struct engine_op *op)
+{
+    struct inflight *entry = op->waits_for;
+    struct record record = entry->record;
+    unlink_waiter(l, op);
+    if (entry->kind == INFLIGHT_FOREIGN && entry->waiter_count == 0) {
+        lane_drop(l, entry);
+    }
+    finish_begin(l, op, VERDICT_IN_PROGRESS, &record, NULL);
+}
+
+static void inflight_due(struct lane *l, struct inflight *entry)
+{
+    if (entry->kind == INFLIGHT_FOREIGN) {
+        batch_own(l, entry, STORE_LOOKUP); /* settling sets the next poll */
+    } else if (lane_lease_over(l, entry)) {
+        lane_drop(l, entry);
+    } else if (entry->heartbeat) {
+        batch_own(l, entry, STORE_EXTEND); /* settling sets the next heartbeat */
+    } else {
+        timers_set(&l->timers, &entry->timer, entry->lease_until_mono_ms);
+    }
+}
+
+void lane_run_timers(struct lane *l)
+{
+    struct timer *timer;
+    while (l->own_count < LANE_OWN_OPS_MAX && (timer = timers_due(&l->timers, l->now.mono_ms)) != NULL) {
+        if (timer->kind == TIMER_WAITER) {
+            waiter_due(l, (struct engine_op *)((char *)timer - offsetof(struct engine_op, timer)));
+        } else {
+            inflight_due(l, (struct inflight *)((char *)timer - offsetof(struct inflight, timer)));
+        }
+    }
+}

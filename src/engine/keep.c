@@ -1,0 +1,199 @@
+/* House-keeping of a lane, between batches and in small slices: the store's health and generation, the sweep of
+ * expired records, and the claims of owners that have died. At most one slice a turn, so that live operations
+ * never wait for more than one. Sweeps and recovery are the first lane's business. */
+#include "engine/lane.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- the store's health --- */
+
+/* A real write (reading may still work on a full disk): an owner comes and goes. Then the lane registers as itself
+ * again, since claims carry the owner that was registered last. */
+static int probe(struct lane *l, hapax_error *err)
+{
+    const struct store_backend *b = l->store->backend;
+    char text[64];
+    uint64_t number;
+    snprintf(text, sizeof text, "probe token=%016" PRIx64 " lane=%u", l->shared->owner.token, l->number);
+    int code = b->register_owner(l->store, text, &number, err);
+    if (code == 0) {
+        code = b->forget_owner(l->store, number, err);
+    }
+    int back = b->register_owner(l->store, l->shared->owner.text, &l->owner, code == 0 ? err : NULL);
+    return code != 0 ? code : back;
+}
+
+void lane_store_works(struct lane *l)
+{
+    if (atomic_load_explicit(&l->down, memory_order_relaxed)) {
+        atomic_store(&l->down, false);
+    }
+}
+
+void lane_store_failed(struct lane *l, int code, const hapax_error *err)
+{
+    if (code == HAPAX_E_MEMORY) {
+        return; /* ours, not the store's */
+    }
+    hapax_error ignored;
+    if (code == HAPAX_E_STORE_CORRUPT && !atomic_load(&l->down) && probe(l, &ignored) == 0) {
+        return; /* one damaged record, not a store that is down */
+    }
+    pthread_mutex_lock(&l->shared->error_lock);
+    l->shared->store_error = *err;
+    l->shared->store_error.code = code;
+    pthread_mutex_unlock(&l->shared->error_lock);
+    l->probe_due_mono_ms = l->now.mono_ms + LANE_PROBE_MS;
+    atomic_store(&l->down, true);
+}
+
+static int64_t keep_trying(struct lane *l)
+{
+    if (l->now.mono_ms >= l->probe_due_mono_ms) {
+        hapax_error err = {0};
+        int code = probe(l, &err);
+        if (code == 0) {
+            lane_store_works(l);
+            return l->now.mono_ms;
+        }
+        lane_count(&l->counters.store_errors, 1);
+        lane_store_failed(l, code, &err);
+    }
+    return l->probe_due_mono_ms;
+}
+
+void lane_check_generation(struct lane *l)
+{
+    uint64_t generation = 0;
+    hapax_error ignored;
+    l->generation_due_mono_ms = l->now.mono_ms + LANE_GENERATION_MS;
+    if (l->store->backend->generation(l->store, &generation, &ignored) != 0 || generation != l->generation) {
+        replay_cache_clear(&l->cache);
+        l->generation = generation;
+    }
+}
+
+/* --- expired records --- */
+
+static int sweep_slice(struct lane *l, hapax_error *err)
+{
+    const struct engine_options *o = &l->shared->options;
+    uint32_t removed = 0;
+    int code = l->store->backend->sweep(l->store, l->now.wall_ms, o->sweep_rows, &removed, err);
+    l->sweep_due_mono_ms = l->now.mono_ms + o->sweep_every_ms;
+    if (code == 0) {
+        lane_count(&l->counters.expired, removed);
+        if (removed == o->sweep_rows) {
+            l->sweep_due_mono_ms = l->now.mono_ms; /* the next slice, in the next turn */
+        }
+    }
+    return code;
+}
+
+/* --- dead owners --- */
+
+static int note_owner(void *ctx, const struct store_owner *o)
+{
+    struct lane *l = ctx;
+    struct recovery *r = &l->recovery;
+    if (r->dead_count == LANE_DEAD_MAX) {
+        r->more = true;
+        return 1;
+    }
+    if (strcmp(o->text, l->shared->owner.text) == 0) {
+        return 0;
+    }
+    enum owner_verdict verdict = owner_judge(o->text);
+    if (verdict == OWNER_DEAD) {
+        r->dead[r->dead_count++] = o->number;
+    } else if (verdict == OWNER_UNSURE && r->unsure_count < LANE_DEAD_MAX &&
+               l->now.wall_ms - owner_since_ms(o->text) > LANE_UNSURE_OWNER_MS) {
+        r->unsure[r->unsure_count++] = o->number;
+    }
+    return 0;
+}
+
+/* One small step; *more: another is due at once. */
+static int recover_slice(struct lane *l, bool *more, hapax_error *err)
+{
+    struct recovery *r = &l->recovery;
+    const struct store_backend *b = l->store->backend;
+    uint32_t rows_max = l->shared->options.sweep_rows;
+    uint32_t changed = 0;
+    int code = 0;
+    *more = true;
+    if (!r->walked) {
+        *r = (struct recovery){.walked = true, .leases = true};
+        return b->owners(l->store, note_owner, l, err);
+    }
+    if (r->dead_count > 0) {
+        uint64_t owner = r->dead[r->dead_count - 1];
+        code = b->abandon(l->store, owner, l->now.wall_ms, rows_max, &changed, err);
+        if (code == 0 && changed < rows_max) {
+            code = b->forget_owner(l->store, owner, err);
+            r->dead_count--;
+        }
+    } else if (r->leases) {
+        code = b->abandon(l->store, 0, l->now.wall_ms, rows_max, &changed, err);
+        r->leases = changed == rows_max;
+    } else if (r->unsure_count > 0) {
+        code = b->forget_owner(l->store, r->unsure[--r->unsure_count], err);
+        code = code == HAPAX_E_CONFLICT ? 0 : code; /* it holds something: let it be */
+    } else {
+        *more = r->more;
+        *r = (struct recovery){.due_mono_ms = l->now.mono_ms + (r->more ? 0 : LANE_RECOVER_MS)};
+    }
+    lane_count(&l->counters.abandoned, changed);
+    return code;
+}
+
+int lane_recover_all(struct lane *l, hapax_error *err)
+{
+    bool more = true;
+    int code = 0;
+    while (code == 0 && more) {
+        code = recover_slice(l, &more, err);
+    }
+    return code;
+}
+
+static int64_t recover(struct lane *l, hapax_error *err, int *code)
+{
+    bool more;
+    *code = recover_slice(l, &more, err);
+    if (*code != 0) {
+        l->recovery = (struct recovery){.due_mono_ms = l->now.mono_ms + LANE_RECOVER_MS};
+        return l->recovery.due_mono_ms;
+    }
+    return more ? l->now.mono_ms : l->recovery.due_mono_ms;
+}
+
+/* --- all of it --- */
+
+int64_t lane_keep_house(struct lane *l)
+{
+    if (atomic_load_explicit(&l->down, memory_order_relaxed)) {
+        return keep_trying(l);
+    }
+    if (l->number != 0) {
+        return TIMER_NEVER;
+    }
+    hapax_error err = {0};
+    int code = 0;
+    if (l->now.mono_ms >= l->sweep_due_mono_ms) {
+        code = sweep_slice(l, &err);
+    } else if (l->recovery.walked || l->now.mono_ms >= l->recovery.due_mono_ms) {
+        recover(l, &err, &code);
+    }
+    if (code != 0) {
+        lane_count(&l->counters.store_errors, 1);
+        lane_store_failed(l, code, &err);
+        return l->probe_due_mono_ms;
+    }
+    int64_t recover_due = l->recovery.walked ? l->now.mono_ms : l->recovery.due_mono_ms;
+    return l->sweep_due_mono_ms < recover_due ? l->sweep_due_mono_ms : recover_due;
+}

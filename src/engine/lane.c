@@ -1,0 +1,340 @@
+/* The turn of a lane, and its life. */
+#include "engine/lane.h"
+
+#include "base/assert.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A hand-driven clock doesn't tell a sleeping lane that it was moved: look often. */
+#define SIMULATED_SLEEP_MS 5
+#define SLEEP_MS_MAX       60000
+
+void lane_push_pending(struct lane *l, struct engine_op *op)
+{
+    op->next = NULL;
+    if (l->pending_last != NULL) {
+        l->pending_last->next = op;
+    } else {
+        l->pending_first = op;
+    }
+    l->pending_last = op;
+}
+
+static struct engine_op *pop_pending(struct lane *l)
+{
+    struct engine_op *op = l->pending_first;
+    l->pending_first = op->next;
+    if (l->pending_first == NULL) {
+        l->pending_last = NULL;
+    }
+    op->next = NULL;
+    return op;
+}
+
+static void collect(struct lane *l)
+{
+    for (struct queue_node *node = queue_take(&l->queue); node != NULL;) {
+        struct queue_node *next = node->next;
+        struct engine_op *op = (struct engine_op *)node;
+        op->wait_until_mono_ms =
+            op->wait_ms < INT64_MAX - l->now.mono_ms ? l->now.mono_ms + op->wait_ms : INT64_MAX;
+        lane_push_pending(l, op);
+        node = next;
+    }
+}
+
+static void decide_pending(struct lane *l)
+{
+    for (int i = 0; i < LANE_DECIDE_MAX && l->pending_first != NULL && l->batch_count < LIMIT_BATCH_OPS_MAX;
+         i++) {
+        lane_decide(l, pop_pending(l));
+    }
+}
+
+static void count_batch(struct lane *l, size_t n, int64_t took_us)
+{
+    size_t bucket = 0;
+    while (bucket + 1 < ENGINE_BATCH_BUCKETS && n > (size_t)1 << bucket) {
+        bucket++;
+    }
+    lane_count(&l->counters.batches, 1);
+    lane_count(&l->counters.batch_ops, n);
+    lane_count(&l->counters.batch_buckets[bucket], 1);
+    lane_count(&l->counters.commit_us_sum, (uint64_t)took_us);
+}
+
+static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
+{
+    int64_t start_us = l->shared->simulated ? 0 : clock_mono_us();
+    int code = store_apply(l->store, &l->batch[from], n, l->now.wall_ms, err);
+    count_batch(l, n, l->shared->simulated ? 0 : clock_mono_us() - start_us);
+    if (code != 0) {
+        err->code = code;
+        lane_count(&l->counters.store_errors, 1);
+        if (code != HAPAX_E_STORE_CORRUPT || n == 1) {
+            lane_store_failed(l, code, err);
+        }
+    }
+    return code;
+}
+
+static void apply_batch(struct lane *l)
+{
+    hapax_error err = {0};
+    size_t n = l->batch_count;
+    int code = commit(l, 0, n, &err);
+    if (code == HAPAX_E_STORE_CORRUPT && n > 1) {
+        /* One damaged record fails the whole batch: one by one, only the guilty op does. */
+        for (size_t i = 0; i < n; i++) {
+            err = (hapax_error){0};
+            code = commit(l, i, 1, &err);
+            lane_settle(l, i, code, &err);
+        }
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            lane_settle(l, i, code, &err);
+        }
+    }
+    l->batch_count = 0;
+    l->batch_claims = 0;
+    l->own_count = 0;
+}
+
+int64_t lane_turn(struct lane *l, struct moment now)
+{
+    l->now = now;
+    collect(l);
+    lane_run_timers(l); /* waits and leases that are over; heartbeats and polls join the batch */
+    decide_pending(l);
+    lane_flush_ports(l); /* what memory could answer does not wait for the commit */
+    if (l->batch_count > 0) {
+        apply_batch(l);
+        lane_flush_ports(l);
+    }
+    int64_t house_due = lane_keep_house(l);
+    atomic_store_explicit(&l->counters.in_flight, l->in_flight.ours_count, memory_order_relaxed);
+    atomic_store_explicit(&l->counters.cache_bytes, l->cache.bytes, memory_order_relaxed);
+    if (l->pending_first != NULL || !queue_empty(&l->queue)) {
+        return now.mono_ms;
+    }
+    int64_t timer_due = timers_next(&l->timers);
+    return timer_due < house_due ? timer_due : house_due;
+}
+
+/* --- answers on their way back --- */
+
+static struct port_chain *chain_of(struct lane *l, struct engine_port *port)
+{
+    for (size_t i = l->port_count; i > 0; i--) {
+        if (l->ports[i - 1].port == port) {
+            return &l->ports[i - 1];
+        }
+    }
+    if (l->port_count == LANE_PORTS_MAX) {
+        lane_flush_ports(l);
+    }
+    struct port_chain *chain = &l->ports[l->port_count++];
+    *chain = (struct port_chain){.port = port};
+    return chain;
+}
+
+static void hand_over(struct lane *l, struct engine_op *op)
+{
+    /* First, so that who submits again from the call-back finds the room that this op leaves. */
+    atomic_fetch_sub(&l->shared->queued, 1);
+    if (op->port == NULL) {
+        op->done(op);
+        return;
+    }
+    struct port_chain *chain = chain_of(l, op->port);
+    op->node.next = chain->newest;
+    chain->newest = &op->node;
+    if (chain->oldest == NULL) {
+        chain->oldest = &op->node;
+    }
+}
+
+void lane_finish(struct lane *l, struct engine_op *op)
+{
+    op->code = 0;
+    hand_over(l, op);
+}
+
+void lane_finish_error(struct lane *l, struct engine_op *op, int code, const hapax_error *err)
+{
+    op->code = code;
+    if (err != NULL && err->code == code) {
+        op->error = *err;
+    } else {
+        error_code(&op->error, code);
+    }
+    if (op->kind == ENGINE_BEGIN || op->kind == ENGINE_LOOKUP) {
+        op->answer = NULL;
+    }
+    hand_over(l, op);
+}
+
+void lane_flush_ports(struct lane *l)
+{
+    for (size_t i = 0; i < l->port_count; i++) {
+        struct port_chain *chain = &l->ports[i];
+        if (queue_push_chain(&chain->port->queue, chain->newest, chain->oldest)) {
+            chain->port->wake(chain->port->ctx);
+        }
+    }
+    l->port_count = 0;
+}
+
+/* --- sleeping and waking --- */
+
+static void futex_wait(_Atomic(uint32_t) *word, uint32_t value, int64_t ms)
+{
+    struct timespec t = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &t, NULL, 0);
+}
+
+void lane_wake(struct lane *l)
+{
+    if (atomic_exchange(&l->sleeping, 0) == 1) {
+        syscall(SYS_futex, &l->sleeping, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    }
+}
+
+void lane_submit(struct lane *l, struct engine_op *op)
+{
+    /* Pairs with lane_sleep(): the lane says that it sleeps, then looks at the queue; here the queue changes, then
+     * the flag is looked at. In the one order of all these accesses at least one side sees the other. Whoever
+     * finds the queue not empty leaves it to the one who made it so. */
+    if (queue_push(&l->queue, &op->node) && atomic_load(&l->sleeping) == 1) {
+        lane_wake(l);
+    }
+}
+
+static void lane_sleep(struct lane *l, int64_t ms)
+{
+    ms = ms < SLEEP_MS_MAX ? ms : SLEEP_MS_MAX;
+    if (l->shared->simulated && ms > SIMULATED_SLEEP_MS) {
+        ms = SIMULATED_SLEEP_MS;
+    }
+    atomic_store(&l->sleeping, 1);
+    if (queue_empty(&l->queue) && !atomic_load(&l->shared->closing)) {
+        futex_wait(&l->sleeping, 1, ms);
+    }
+    atomic_store(&l->sleeping, 0);
+}
+
+static struct moment now_of(const struct lane *l)
+{
+    const struct engine_options *o = &l->shared->options;
+    return o->now(o->now_ctx);
+}
+
+/* Everything that was submitted before the close is answered; only waiters would wait on. */
+static void finish_all(struct lane *l)
+{
+    do {
+        lane_turn(l, now_of(l));
+        lane_end_waiters(l, HAPAX_E_CLOSED);
+        lane_flush_ports(l);
+    } while (l->pending_first != NULL || !queue_empty(&l->queue));
+}
+
+static void *run(void *arg)
+{
+    struct lane *l = arg;
+    while (!atomic_load(&l->shared->closing)) {
+        int64_t due = lane_turn(l, now_of(l));
+        int64_t pause = due - now_of(l).mono_ms;
+        if (pause > 0) {
+            lane_sleep(l, pause);
+        }
+    }
+    finish_all(l);
+    return NULL;
+}
+
+/* --- life --- */
+
+int lane_open(struct lane **out, struct engine_shared *shared, uint32_t number, uint32_t lanes,
+              hapax_error *err)
+{
+    *out = NULL;
+    const struct engine_options *o = &shared->options;
+    struct lane *l = calloc(1, sizeof(*l));
+    if (l == NULL) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    l->shared = shared;
+    l->number = number;
+    l->in_flight_max = o->in_flight_max / lanes > 0 ? o->in_flight_max / lanes : 1;
+    queue_init(&l->queue);
+    timers_init(&l->timers);
+    int code = inflight_init(&l->in_flight);
+    int cache_code = replay_cache_init(&l->cache, o->cache_off ? 0 : (size_t)(o->replay_cache_bytes / lanes));
+    if (code != 0 || cache_code != 0) {
+        code = error_code(err, HAPAX_E_MEMORY);
+        goto out;
+    }
+    code = store_open(&l->store, o->store_uri, &o->store, err);
+    if (code != 0) {
+        goto out;
+    }
+    code = l->store->backend->register_owner(l->store, shared->owner.text, &l->owner, err);
+    if (code != 0) {
+        goto out;
+    }
+    code = l->store->backend->generation(l->store, &l->generation, err);
+out:
+    if (code != 0) {
+        lane_free(l);
+        return code;
+    }
+    l->now = now_of(l);
+    l->generation_due_mono_ms = l->now.mono_ms + LANE_GENERATION_MS;
+    l->sweep_due_mono_ms = l->now.mono_ms + o->sweep_every_ms;
+    l->recovery.due_mono_ms = l->now.mono_ms + LANE_RECOVER_MS;
+    *out = l;
+    return 0;
+}
+
+int lane_start(struct lane *l, hapax_error *err)
+{
+    int failure = pthread_create(&l->thread, NULL, run, l);
+    if (failure != 0) {
+        return error_set(err, HAPAX_E_SYSTEM, failure, "can't start a lane's thread");
+    }
+    l->has_thread = true;
+    return 0;
+}
+
+void lane_stop(struct lane *l)
+{
+    if (!l->has_thread) {
+        finish_all(l);
+        return;
+    }
+    lane_wake(l);
+    pthread_join(l->thread, NULL);
+    l->has_thread = false;
+}
+
+void lane_free(struct lane *l)
+{
+    if (l->store != NULL && l->owner != 0) {
+        /* No trace is left of an engine that holds nothing. The store refuses to forget an owner with open claims:
+         * that one is found dead later. */
+        hapax_error ignored;
+        (void)l->store->backend->forget_owner(l->store, l->owner, &ignored);
+    }
+    store_close(l->store);
+    inflight_free(&l->in_flight);
+    replay_cache_free(&l->cache);
+    timers_free(&l->timers);
+    free(l);
+}

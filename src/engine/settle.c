@@ -1,0 +1,301 @@
+/* Settling: what the store said about each place of a batch becomes an answer, and the in-flight table and the
+ * cache learn of it, in the order of the batch.
+ *
+ * The places of one batch may concern one identity several times, so nothing is remembered from before the
+ * commit: every entry is looked up again, and touched only when its fence is the op's. */
+#include "base/error.h"
+#include "engine/lane.h"
+
+static struct inflight *entry_of(struct lane *l, const struct identity *id, struct fence fence)
+{
+    struct inflight *entry = inflight_find(&l->in_flight, id);
+    return entry != NULL && fence_equal(entry->record.fence, fence) ? entry : NULL;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t after(int64_t mono_ms, int64_t duration_ms)
+{
+    return duration_ms < INT64_MAX - mono_ms ? mono_ms + duration_ms : INT64_MAX;
+}
+
+static enum record_state state_now(const struct lane *l, const struct record *r)
+{
+    bool own_clock = (l->store->backend->capabilities & STORE_HAS_CLOCK) != 0;
+    return own_clock ? r->state : record_state_at(r, l->now.wall_ms);
+}
+
+/* The lease of one of ours now ends at now + lease_ms. */
+static void renew(struct lane *l, struct inflight *entry, int64_t lease_ms)
+{
+    entry->lease_until_mono_ms = after(l->now.mono_ms, lease_ms);
+    int64_t third = lease_ms / 3 > 0 ? lease_ms / 3 : 1;
+    timers_set(&l->timers, &entry->timer,
+               entry->heartbeat ? after(l->now.mono_ms, third) : entry->lease_until_mono_ms);
+}
+
+/* --- BEGIN --- */
+
+static void settle_fresh(struct lane *l, struct engine_op *op)
+{
+    const struct record *record = &op->store.found;
+    struct inflight *old = inflight_find(&l->in_flight, &op->id);
+    if (old != NULL) {
+        lane_drop(l, old); /* a run that is over without our knowledge; its waiters will find this one */
+    }
+    replay_cache_remove(&l->cache, &op->id);
+    struct inflight *entry = inflight_add(&l->in_flight, &op->id, INFLIGHT_OURS, record);
+    entry->heartbeat = op->heartbeat;
+    entry->lease_ms = op->lease_ms;
+    renew(l, entry, op->lease_ms);
+    op->verdict = VERDICT_FRESH;
+    op->record = *record;
+    op->answer = NULL;
+    lane_finish(l, op);
+}
+
+/* Somebody runs it: an op of this very batch, another process, or a claim of ours that we lost sight of. */
+static void settle_running(struct lane *l, struct engine_op *op)
+{
+    const struct record *record = &op->store.found;
+    struct inflight *entry = inflight_find(&l->in_flight, &op->id);
+    if (entry != NULL && !fence_equal(entry->record.fence, record->fence)) {
+        lane_drop(l, entry);
+        entry = NULL;
+    }
+    if (entry == NULL && op->wait_until_mono_ms > l->now.mono_ms && !atomic_load(&l->shared->closing)) {
+        entry = inflight_add(&l->in_flight, &op->id, INFLIGHT_FOREIGN, record);
+        entry->poll_ms = LANE_POLL_MS_MIN;
+        timers_set(&l->timers, &entry->timer, l->now.mono_ms + entry->poll_ms);
+    }
+    if (entry != NULL) {
+        lane_attach(l, entry, op);
+        if (entry->kind == INFLIGHT_FOREIGN && entry->waiter_count == 0) {
+            lane_drop(l, entry);
+        }
+        return;
+    }
+    op->verdict = VERDICT_IN_PROGRESS;
+    op->record = *record;
+    op->answer = NULL;
+    lane_finish(l, op);
+}
+
+static void settle_found(struct lane *l, struct engine_op *op)
+{
+    struct record *record = &op->store.found;
+    struct answer *answer = op->store.answer; /* owned now */
+    op->record = *record;
+    op->answer = NULL;
+    if (record->state == RECORD_DONE && answer != NULL) {
+        replay_cache_put(&l->cache, &op->id, record, answer);
+    }
+    if (lane_mismatch(&op->fingerprint, &record->fingerprint)) {
+        answer_drop(answer);
+        op->verdict = VERDICT_MISMATCH;
+        lane_finish(l, op);
+    } else if (record->state == RECORD_DONE && answer != NULL) {
+        op->verdict = VERDICT_REPLAY;
+        op->answer = answer;
+        lane_finish(l, op);
+    } else if (record->state == RECORD_RUNNING) {
+        settle_running(l, op);
+    } else if (record->state == RECORD_UNKNOWN) {
+        op->verdict = VERDICT_UNKNOWN;
+        lane_finish(l, op);
+    } else {
+        hapax_error err;
+        lane_finish_error(l, op, error_set(&err, HAPAX_E_STORE_CORRUPT, 0, "a record has no answer"), &err);
+    }
+}
+
+static void settle_begin(struct lane *l, struct engine_op *op)
+{
+    switch (op->store.result) {
+    case STORE_APPLIED:
+        settle_fresh(l, op);
+        break;
+    case STORE_FOUND:
+        settle_found(l, op);
+        break;
+    default: {
+        hapax_error err;
+        answer_drop(op->store.answer);
+        lane_finish_error(
+            l, op, error_set(&err, HAPAX_E_STORE_CORRUPT, 0, "the store gave a claim a result that is none"),
+            &err);
+        break;
+    }
+    }
+}
+
+/* --- the end of a claim --- */
+
+static void settle_end(struct lane *l, struct engine_op *op)
+{
+    struct inflight *entry = entry_of(l, &op->id, op->fence);
+    if (op->store.result != STORE_APPLIED) {
+        if (entry != NULL) {
+            lane_drop(l, entry); /* lost: its waiters ask the store */
+        }
+        lane_finish_error(l, op, HAPAX_E_STALE, NULL);
+        return;
+    }
+    op->record = op->store.found;
+    if (op->kind == ENGINE_COMPLETE) {
+        replay_cache_put(&l->cache, &op->id, &op->record, op->answer);
+        if (entry != NULL) {
+            lane_answer_waiters(l, entry, &op->record, op->answer);
+        }
+    }
+    if (entry != NULL) {
+        lane_drop(l, entry);
+    }
+    lane_finish(l, op);
+}
+
+static void settle_extend(struct lane *l, struct engine_op *op)
+{
+    struct inflight *entry = entry_of(l, &op->id, op->fence);
+    if (op->store.result != STORE_APPLIED) {
+        if (entry != NULL) {
+            lane_drop(l, entry);
+        }
+        lane_finish_error(l, op, HAPAX_E_STALE, NULL);
+        return;
+    }
+    op->record = op->store.found;
+    if (entry != NULL && entry->kind == INFLIGHT_OURS) {
+        entry->record = op->record;
+        renew(l, entry, op->lease_ms);
+    }
+    lane_finish(l, op);
+}
+
+/* --- operators --- */
+
+static void settle_lookup(struct lane *l, struct engine_op *op)
+{
+    op->record = op->store.found;
+    op->record.state = op->store.result == STORE_APPLIED ? state_now(l, &op->record) : RECORD_ABSENT;
+    if (op->record.state == RECORD_ABSENT) {
+        answer_drop(op->store.answer);
+        lane_finish_error(l, op, HAPAX_E_NOT_FOUND, NULL);
+        return;
+    }
+    op->answer = op->store.answer;
+    lane_finish(l, op);
+}
+
+static void settle_change(struct lane *l, struct engine_op *op)
+{
+    replay_cache_remove(&l->cache, &op->id);
+    switch (op->store.result) {
+    case STORE_APPLIED:
+        op->record = op->store.found;
+        lane_finish(l, op);
+        break;
+    case STORE_ABSENT:
+        lane_finish_error(l, op, HAPAX_E_NOT_FOUND, NULL);
+        break;
+    default:
+        lane_finish_error(l, op, HAPAX_E_CONFLICT, NULL);
+        break;
+    }
+}
+
+/* --- the lane's own --- */
+
+static void settle_heartbeat(struct lane *l, const struct store_op *own, int code)
+{
+    struct inflight *entry = entry_of(l, &own->id, own->fence);
+    if (entry == NULL || entry->kind != INFLIGHT_OURS) {
+        return; /* ended in this very batch */
+    }
+    if (code != 0) {
+        /* Try again soon enough to save the lease, seldom enough not to hammer a store that is down. */
+        int64_t pause = least(entry->lease_ms / 12 + 1, LANE_PROBE_MS);
+        timers_set(&l->timers, &entry->timer, least(l->now.mono_ms + pause, entry->lease_until_mono_ms));
+    } else if (own->result == STORE_APPLIED) {
+        entry->record = own->found;
+        renew(l, entry, entry->lease_ms);
+    } else {
+        lane_drop(l, entry);
+    }
+}
+
+static void poll_again(struct lane *l, struct inflight *entry)
+{
+    entry->poll_ms = least(entry->poll_ms * 2, LANE_POLL_MS_MAX);
+    timers_set(&l->timers, &entry->timer, l->now.mono_ms + entry->poll_ms);
+}
+
+static void settle_poll(struct lane *l, struct store_op *own, int code)
+{
+    struct inflight *entry = entry_of(l, &own->id, own->fence);
+    struct answer *answer = code == 0 ? own->answer : NULL;
+    if (entry == NULL || entry->kind != INFLIGHT_FOREIGN) {
+        answer_drop(answer);
+        return;
+    }
+    bool same = code == 0 && own->result == STORE_APPLIED && fence_equal(own->found.fence, own->fence);
+    enum record_state state = same ? state_now(l, &own->found) : RECORD_ABSENT;
+    if (code != 0 || state == RECORD_RUNNING) {
+        poll_again(l, entry);
+        answer_drop(answer);
+        return;
+    }
+    if (state == RECORD_DONE && answer != NULL) {
+        replay_cache_put(&l->cache, &own->id, &own->found, answer);
+        lane_answer_waiters(l, entry, &own->found, answer);
+    }
+    lane_drop(l, entry); /* released, unknown, or run anew: its waiters ask the store */
+    answer_drop(answer);
+}
+
+/* --- all of them --- */
+
+static void settle_op(struct lane *l, struct engine_op *op)
+{
+    switch (op->kind) {
+    case ENGINE_BEGIN:
+        settle_begin(l, op);
+        break;
+    case ENGINE_COMPLETE:
+    case ENGINE_RELEASE:
+    case ENGINE_LOSE:
+        settle_end(l, op);
+        break;
+    case ENGINE_EXTEND:
+        settle_extend(l, op);
+        break;
+    case ENGINE_LOOKUP:
+        settle_lookup(l, op);
+        break;
+    case ENGINE_RESOLVE:
+    case ENGINE_FORGET:
+        settle_change(l, op);
+        break;
+    }
+}
+
+void lane_settle(struct lane *l, size_t place, int code, const hapax_error *err)
+{
+    struct engine_op *op = l->places[place].op;
+    struct store_op *store = l->batch[place];
+    if (code == 0 && store->kind != STORE_LOOKUP && store->result == STORE_APPLIED) {
+        lane_store_works(l);
+    }
+    if (op == NULL && store->kind == STORE_EXTEND) {
+        settle_heartbeat(l, store, code);
+    } else if (op == NULL) {
+        settle_poll(l, store, code);
+    } else if (code != 0) {
+        lane_finish_error(l, op, code, err);
+    } else {
+        settle_op(l, op);
+    }
+}
