@@ -37,11 +37,13 @@ struct http_handler {
     void (*on_defect)(void *ctx, struct http_exchange *x, enum http_defect defect, const char *detail);
     /* The next piece of the body, borrowed for the call. Only while reading is on. */
     void (*on_body)(void *ctx, struct http_exchange *x, struct slice bytes);
-    void (*on_body_end)(void *ctx, struct http_exchange *x); /* at once for a request without a body, once read */
+    void (*on_body_end)(void *ctx,
+                        struct http_exchange *x); /* at once for a request without a body, once read */
     /* A defect in the body (bad chunk, larger than announced) or the client closed or stalled before its end: on_body_end
      * won't come. The handler may still answer; the connection closes afterwards. */
     void (*on_body_error)(void *ctx, struct http_exchange *x, int code);
-    void (*on_writable)(void *ctx, struct http_exchange *x); /* below the low mark again after a write returned false */
+    void (*on_writable)(void *ctx,
+                        struct http_exchange *x); /* below the low mark again after a write returned false */
     /* The client's connection broke before the answer was complete. Writes are ignored from here on; on_close
      * follows when the handler calls http_exchange_done(). A client that only shut down its sending half is not gone. */
     void (*on_gone)(void *ctx, struct http_exchange *x);
@@ -50,22 +52,23 @@ struct http_handler {
 };
 
 struct http_server_options {
-    const char *address;        /* "127.0.0.1:8080", "[::1]:0", ":8080" (all addresses) */
-    bool reuse_port;            /* several loops listen on one port */
-    struct tls_context *tls;    /* NULL: plain. Borrowed, a reference is taken. */
-    uint32_t connections_max;   /* beyond it, accepting pauses */
-    uint32_t head_bytes_max;    /* request line and headers */
+    const char *address;      /* "127.0.0.1:8080", "[::1]:0", ":8080" (all addresses) */
+    bool reuse_port;          /* several loops listen on one port */
+    struct tls_context *tls;  /* NULL: plain. Borrowed, a reference is taken. */
+    uint32_t connections_max; /* beyond it, accepting pauses, and the connection idle for longest is closed */
+    uint32_t head_bytes_max;  /* request line and headers */
     uint32_t headers_max;
-    int64_t head_ms;            /* from the first byte of a head to its end */
-    int64_t idle_ms;            /* kept alive without a request */
-    int64_t body_ms;            /* longest silence of a client in the middle of a body that is being read */
-    int64_t send_ms;            /* longest time without any progress of an answer that is being sent */
-    uint32_t write_high_bytes;  /* http_respond_write() returns false above it */
+    int64_t head_ms;           /* from the first byte of a head to its end */
+    int64_t idle_ms;           /* kept alive without a request */
+    int64_t body_ms;           /* longest silence of a client in the middle of a body that is being read */
+    int64_t send_ms;           /* longest time without any progress of an answer that is being sent */
+    uint32_t write_high_bytes; /* http_respond_write() returns false above it */
     const struct http_handler *handler;
     void *ctx;
 };
 
-int http_server_open(struct http_server **out, struct loop *l, const struct http_server_options *o, hapax_error *err);
+int http_server_open(struct http_server **out, struct loop *l, const struct http_server_options *o,
+                     hapax_error *err);
 /* The port in use (for address port 0). */
 uint16_t http_server_port(const struct http_server *s);
 /* Stop accepting and close idle connections; running exchanges finish with "Connection: close". */
@@ -76,13 +79,15 @@ void http_server_close(struct http_server *s, void (*closed)(void *ctx), void *c
 
 /* --- The exchange. --- */
 
-const struct request *http_exchange_request(const struct http_exchange *x); /* body is empty: it comes by events */
+const struct request *
+http_exchange_request(const struct http_exchange *x); /* body is empty: it comes by events */
 bool http_exchange_has_body(const struct http_exchange *x);
 int64_t http_exchange_body_length(const struct http_exchange *x); /* -1: chunked; 0: none */
 bool http_exchange_is_http10(const struct http_exchange *x);
 bool http_exchange_is_tls(const struct http_exchange *x);
 struct slice http_exchange_peer(const struct http_exchange *x); /* "127.0.0.1", without a port */
-int64_t http_exchange_started_us(const struct http_exchange *x); /* clock_mono_us() when the head was complete */
+int64_t
+http_exchange_started_us(const struct http_exchange *x); /* clock_mono_us() when the head was complete */
 void http_exchange_set_user(struct http_exchange *x, void *user);
 void *http_exchange_user(const struct http_exchange *x);
 
@@ -102,7 +107,8 @@ void http_respond_shared(struct http_exchange *x, int status, struct slice head,
 
 /* A streamed answer. length: bytes to come, -1 unknown (chunked, or until close for HTTP/1.0). */
 void http_respond_start(struct http_exchange *x, int status, struct slice head, int64_t length);
-bool http_respond_write(struct http_exchange *x, struct slice bytes); /* copied; false: wait for on_writable (the bytes were taken) */
+bool http_respond_write(struct http_exchange *x,
+                        struct slice bytes); /* copied; false: wait for on_writable (the bytes were taken) */
 void http_respond_finish(struct http_exchange *x);
 /* Break the connection off, so that the client can't take the answer for complete. */
 void http_respond_abort(struct http_exchange *x);
@@ -110,8 +116,13 @@ void http_respond_abort(struct http_exchange *x);
 void http_exchange_done(struct http_exchange *x);
 
 /* TLS for listeners. Certificate chain and key are PEM files. TLS 1.2 and newer, HTTP/1.1 by ALPN. */
-int tls_context_create(struct tls_context **out, const char *certificate_file, const char *key_file, hapax_error *err);
+int tls_context_create(struct tls_context **out, const char *certificate_file, const char *key_file,
+                       hapax_error *err);
 void tls_context_drop(struct tls_context *t);
+
+/* Connections accepted from now on use t (a reload of the certificate). Borrowed, a reference is taken. The server was
+ * opened with TLS. */
+void http_server_set_tls(struct http_server *s, struct tls_context *t);
 
 /* The reason phrase of a status, "" when unknown. */
 const char *http_reason(int status);

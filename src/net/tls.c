@@ -1,0 +1,219 @@
+/* TLS by OpenSSL with memory BIOs. Invariant: after each call OpenSSL's error queue is empty, since it belongs to the
+ * thread and not to the connection. */
+#include "net/tls.h"
+
+#include "base/error.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct tls_context {
+    atomic_uint references;
+    SSL_CTX *ssl;
+};
+
+struct tls_conn {
+    SSL *ssl;
+    BIO *from_net; /* owned by ssl */
+    BIO *to_net;   /* owned by ssl */
+};
+
+/* --- The context. --- */
+
+static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                           const unsigned char *in, unsigned in_len, void *arg)
+{
+    static const unsigned char http11[] = "\x08http/1.1";
+    (void)ssl;
+    (void)arg;
+    unsigned char *chosen = NULL;
+    if (SSL_select_next_proto(&chosen, out_len, http11, sizeof http11 - 1, in, in_len) !=
+        OPENSSL_NPN_NEGOTIATED) {
+        return SSL_TLSEXT_ERR_ALERT_FATAL; /* RFC 7301 section 3.2 */
+    }
+    *out = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static int fail(SSL_CTX *ssl, hapax_error *err, const char *what, const char *file)
+{
+    unsigned long code = ERR_peek_last_error();
+    const char *reason = ERR_reason_error_string(code);
+    error_set(err, HAPAX_E_ARGUMENT, (int)ERR_GET_REASON(code), "TLS: can't %s%s%s: %s", what,
+              file[0] != '\0' ? " " : "", file, reason != NULL ? reason : "unknown reason");
+    ERR_clear_error();
+    SSL_CTX_free(ssl);
+    return HAPAX_E_ARGUMENT;
+}
+
+static int load(SSL_CTX *ssl, const char *certificate_file, const char *key_file, hapax_error *err)
+{
+    if (SSL_CTX_use_certificate_chain_file(ssl, certificate_file) != 1) {
+        return fail(ssl, err, "read the certificate", certificate_file);
+    }
+    if (SSL_CTX_use_PrivateKey_file(ssl, key_file, SSL_FILETYPE_PEM) != 1) {
+        return fail(ssl, err, "read the key", key_file);
+    }
+    if (SSL_CTX_check_private_key(ssl) != 1) {
+        return fail(ssl, err, "use the key with this certificate", "");
+    }
+    return 0;
+}
+
+int tls_context_create(struct tls_context **out, const char *certificate_file, const char *key_file,
+                       hapax_error *err)
+{
+    static const unsigned char session_context[] = "hapax";
+    *out = NULL;
+    ERR_clear_error();
+    struct tls_context *t = malloc(sizeof *t);
+    SSL_CTX *ssl = SSL_CTX_new(TLS_server_method());
+    if (t == NULL || ssl == NULL) {
+        free(t);
+        SSL_CTX_free(ssl);
+        ERR_clear_error();
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION);
+    SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    /* Idle connections give their record buffers back; sessions live in tickets, not in our memory. */
+    SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_session_id_context(ssl, session_context, sizeof session_context - 1);
+    SSL_CTX_set_alpn_select_cb(ssl, choose_protocol, NULL);
+    int rc = load(ssl, certificate_file, key_file, err);
+    if (rc != 0) {
+        free(t);
+        return rc;
+    }
+    atomic_init(&t->references, 1);
+    t->ssl = ssl;
+    *out = t;
+    return 0;
+}
+
+struct tls_context *tls_context_hold(struct tls_context *t)
+{
+    atomic_fetch_add_explicit(&t->references, 1, memory_order_relaxed);
+    return t;
+}
+
+void tls_context_drop(struct tls_context *t)
+{
+    if (t != NULL && atomic_fetch_sub_explicit(&t->references, 1, memory_order_acq_rel) == 1) {
+        SSL_CTX_free(t->ssl);
+        free(t);
+    }
+}
+
+/* --- One connection. --- */
+
+int tls_conn_create(struct tls_conn **out, struct tls_context *context)
+{
+    struct tls_conn *t = calloc(1, sizeof *t);
+    *out = t;
+    if (t == NULL) {
+        return HAPAX_E_MEMORY;
+    }
+    t->ssl = SSL_new(context->ssl);
+    t->from_net = BIO_new(BIO_s_mem());
+    t->to_net = BIO_new(BIO_s_mem());
+    if (t->ssl == NULL || t->from_net == NULL || t->to_net == NULL) {
+        BIO_free(t->from_net);
+        BIO_free(t->to_net);
+        SSL_free(t->ssl);
+        free(t);
+        *out = NULL;
+        ERR_clear_error();
+        return HAPAX_E_MEMORY;
+    }
+    BIO_set_mem_eof_return(t->from_net, -1); /* empty means "later", not the end */
+    BIO_set_mem_eof_return(t->to_net, -1);
+    SSL_set_bio(t->ssl, t->from_net, t->to_net);
+    SSL_set_accept_state(t->ssl);
+    return 0;
+}
+
+void tls_conn_free(struct tls_conn *t)
+{
+    if (t != NULL) {
+        SSL_free(t->ssl);
+        free(t);
+    }
+}
+
+int tls_conn_feed(struct tls_conn *t, struct slice bytes)
+{
+    size_t written = 0;
+    if (bytes.len > 0 &&
+        (BIO_write_ex(t->from_net, bytes.ptr, bytes.len, &written) != 1 || written != bytes.len)) {
+        ERR_clear_error();
+        return HAPAX_E_MEMORY;
+    }
+    return 0;
+}
+
+size_t tls_conn_backlog(const struct tls_conn *t)
+{
+    return BIO_ctrl_pending(t->from_net);
+}
+
+static enum tls_step step_of(struct tls_conn *t, int rc)
+{
+    int reason = SSL_get_error(t->ssl, rc);
+    ERR_clear_error();
+    switch (reason) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+        return TLS_MORE;
+    case SSL_ERROR_ZERO_RETURN:
+        return TLS_CLOSED;
+    default:
+        return TLS_FAILED;
+    }
+}
+
+enum tls_step tls_conn_handshake(struct tls_conn *t)
+{
+    int rc = SSL_do_handshake(t->ssl);
+    return rc == 1 ? TLS_DONE : step_of(t, rc);
+}
+
+enum tls_step tls_conn_read(struct tls_conn *t, char *ptr, size_t len, size_t *used)
+{
+    *used = 0;
+    int rc = SSL_read_ex(t->ssl, ptr, len, used);
+    return rc == 1 ? TLS_DONE : step_of(t, rc);
+}
+
+int tls_conn_write(struct tls_conn *t, struct slice bytes)
+{
+    size_t written = 0;
+    if (bytes.len == 0 || SSL_write_ex(t->ssl, bytes.ptr, bytes.len, &written) == 1) {
+        return 0; /* a memory BIO takes everything, and partial writes are off */
+    }
+    ERR_clear_error();
+    return HAPAX_E_SYSTEM;
+}
+
+void tls_conn_shutdown(struct tls_conn *t)
+{
+    if (SSL_is_init_finished(t->ssl)) {
+        SSL_shutdown(t->ssl);
+        ERR_clear_error();
+    }
+}
+
+struct slice tls_conn_output(const struct tls_conn *t)
+{
+    char *ptr = NULL;
+    long len = BIO_get_mem_data(t->to_net, &ptr);
+    return len > 0 ? slice_of(ptr, (size_t)len) : SLICE_LITERAL("");
+}
+
+void tls_conn_output_taken(struct tls_conn *t)
+{
+    (void)BIO_reset(t->to_net);
+}
