@@ -122,6 +122,17 @@ static void gzip_members_follow_one_another(void **state)
     assert_int_equal(buf_append_slice(&first, buf_slice(&empty)), 0);
     assert_int_equal(buf_append_slice(&first, buf_slice(&second)), 0);
     assert_decodes("gzip", buf_slice(&first), SLICE_LITERAL("one, two"));
+    for (size_t len_max = 0; len_max <= 8; len_max++) {
+        buf_free(&out);
+        buf_init(&out, len_max);
+        assert_int_equal(decode("gzip", buf_slice(&first)), len_max < 8 ? HAPAX_E_LIMIT : 0);
+    }
+    struct buf last = compressed(SLICE_LITERAL("!"), GZIP);
+    assert_int_equal(buf_append_slice(&first, buf_slice(&last)), 0);
+    buf_free(&out);
+    buf_init(&out, 9);
+    assert_decodes("gzip", buf_slice(&first), SLICE_LITERAL("one, two!"));
+    buf_free(&last);
     buf_free(&first);
     buf_free(&empty);
     buf_free(&second);

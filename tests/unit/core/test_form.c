@@ -114,6 +114,9 @@ static void bad_escapes_are_refused(void **state)
         assert_int_equal(err.code, HAPAX_E_SYNTAX);
         assert_int_equal(f.count, 99);
     }
+    struct form f;
+    assert_int_equal(form_parse(&f, &arena, slice_of("a=%41", 4), NULL), HAPAX_E_SYNTAX);
+    assert_int_equal(form_parse(&f, &arena, slice_of("a=%41", 3), NULL), HAPAX_E_SYNTAX);
 }
 
 static void pairs_stop_at_their_limit(void **state)

@@ -390,6 +390,10 @@ static void memory_follows_the_number_of_nodes(void **state)
     repeat(&b, "[1", 1);
     repeat(&b, ",1", 99999);
     assert_true(cost_of(repeat(&b, "]", 1)) <= 100001 * sizeof(struct json_node) * 11 / 10 + 8192);
+    buf_clear(&b);
+    repeat(&b, "[1", 1);
+    repeat(&b, ",\"\\\"\"", 50000); /* an escaped quote ends no string */
+    assert_true(cost_of(repeat(&b, "]", 1)) <= 50002 * sizeof(struct json_node) * 11 / 10 + 8192);
     buf_free(&b);
 }
 
