@@ -83,6 +83,9 @@ static int skip_preamble(struct scanner *s, bool *closing)
                 "the multipart body holds no delimiter of the boundary that its Content-Type names");
         }
         s->at = delimiter + s->needle_len;
+        int rc = end_delimiter(s, closing);
+        /* Text and then the end: whatever that text is, it is not a preamble to anything. */
+        return rc == 0 && *closing ? malformed(s, "ends before its first part") : rc;
     }
     return end_delimiter(s, closing);
 }
