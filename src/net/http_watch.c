@@ -1,0 +1,245 @@
+/* curl's sockets and timer on the uv loop.
+ *
+ * curl asks for a socket's events at each request and drops them at its end; with kept connections that would be
+ * two changes of the epoll set a request. So a watch stays armed when curl lets go of it, until something happens
+ * on the idle socket. Whatever that is (the upstream closed, or sent bytes nobody asked for, such as a late
+ * 408), the connection is made unusable: curl by itself would take such bytes for the answer to the next request.
+ *
+ * Invariant: a descriptor has at most one watch, and a kept watch is only ever one of a socket that
+ * curl opened and closes through our call-backs; other descriptors (the resolver's) may vanish unseen. */
+#include "net/http_client_parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct watch {
+    uv_poll_t poll;
+    struct http_client *client;
+    curl_socket_t fd;
+    int armed;  /* uv events asked of the loop */
+    int wanted; /* uv events curl waits for; 0: none */
+    bool kept;  /* opened by watch_open_socket() */
+    bool idle;  /* curl let go of it, and no paused call owns it */
+    bool closing;
+};
+
+enum { UNASKED_BYTES_MAX = 1 << 20 };
+
+static struct watch *find(const struct http_client *c, curl_socket_t fd)
+{
+    return fd >= 0 && (size_t)fd < c->watch_room ? c->watches[fd] : NULL;
+}
+
+static bool make_room(struct http_client *c, curl_socket_t fd)
+{
+    size_t need = (size_t)fd + 1;
+    if (need <= c->watch_room) {
+        return true;
+    }
+    size_t room = need < 64 ? 64 : need * 2;
+    struct watch **grown = realloc(c->watches, room * sizeof(struct watch *));
+    if (grown == NULL) {
+        return false;
+    }
+    for (size_t i = c->watch_room; i < room; i++) {
+        grown[i] = NULL;
+    }
+    c->watches = grown;
+    c->watch_room = room;
+    return true;
+}
+
+static struct watch *open_watch(struct http_client *c, curl_socket_t fd)
+{
+    struct watch *w = make_room(c, fd) ? calloc(1, sizeof *w) : NULL;
+    if (w == NULL || uv_poll_init_socket(c->uv, &w->poll, fd) != 0) {
+        free(w);
+        return NULL;
+    }
+    w->poll.data = w;
+    w->client = c;
+    w->fd = fd;
+    c->watches[fd] = w;
+    return w;
+}
+
+static void free_watch(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void close_watch(struct watch *w)
+{
+    w->client->watches[w->fd] = NULL;
+    w->closing = true;
+    uv_close((uv_handle_t *)&w->poll, free_watch);
+}
+
+static void on_events(uv_poll_t *poll, int status, int events);
+
+static bool arm(struct watch *w, int events)
+{
+    if (events == w->armed) {
+        return true;
+    }
+    int rc = events == 0 ? uv_poll_stop(&w->poll) : uv_poll_start(&w->poll, events, on_events);
+    w->armed = rc == 0 ? events : 0;
+    return rc == 0;
+}
+
+/* After this, curl's check before the next use finds the connection closed. */
+static void spoil(struct watch *w)
+{
+    char unasked[4096];
+    size_t total = 0;
+    (void)arm(w, 0);
+    (void)shutdown(w->fd, SHUT_RDWR);
+    while (total < UNASKED_BYTES_MAX) {
+        ssize_t n = recv(w->fd, unasked, sizeof unasked, MSG_DONTWAIT);
+        if (n <= 0) {
+            break;
+        }
+        total += (size_t)n;
+    }
+}
+
+static void on_events(uv_poll_t *poll, int status, int events)
+{
+    struct watch *w = poll->data;
+    struct http_client *c = w->client;
+    if (status < 0) {
+        /* uv stopped the watch. Data may still wait in front of the error, so let curl read up to it. */
+        w->armed = 0;
+        events = w->wanted != 0 ? w->wanted : UV_READABLE;
+    }
+    client_enter(c);
+    if (w->wanted == 0) {
+        if (!w->idle) {
+            (void)arm(w, 0);
+        } else if ((events & UV_READABLE) != 0) {
+            spoil(w);
+        } else {
+            (void)arm(w, UV_READABLE);
+        }
+    } else if ((events & w->wanted) != 0) {
+        int bits = ((events & UV_READABLE) != 0 ? CURL_CSELECT_IN : 0) |
+                   ((events & UV_WRITABLE) != 0 ? CURL_CSELECT_OUT : 0);
+        client_act(c, w->fd, bits);
+        if (!w->closing && w->wanted != 0) {
+            (void)arm(w, w->wanted); /* where uv stopped it */
+        }
+    } else {
+        (void)arm(w, w->wanted);
+    }
+    client_leave(c);
+}
+
+/* Does the handle carry a call whose consumer has paused it? Then the socket is in use, though unwatched. */
+static bool is_paused(CURL *easy)
+{
+    char *private = NULL;
+    if (easy == NULL || curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private) != CURLE_OK || private == NULL) {
+        return false;
+    }
+    const struct wire *wire = (const struct wire *)(void *)private;
+    return wire->call != NULL && (wire->call->paused || wire->call->send_paused);
+}
+
+int watch_on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *socket_user)
+{
+    (void)socket_user;
+    struct http_client *c = user;
+    struct watch *w = find(c, fd);
+    if (what == CURL_POLL_REMOVE || what == CURL_POLL_NONE) {
+        if (w == NULL) {
+            return 0;
+        }
+        w->wanted = 0;
+        if (!w->kept) {
+            close_watch(w);
+        } else if (is_paused(easy)) {
+            (void)arm(w, 0);
+        } else {
+            w->idle = true;
+        }
+        return 0;
+    }
+    if (w == NULL) {
+        w = open_watch(c, fd);
+        if (w == NULL) {
+            return 0; /* the call's time-outs end it */
+        }
+    }
+    w->idle = false;
+    w->wanted =
+        ((what & CURL_POLL_IN) != 0 ? UV_READABLE : 0) | ((what & CURL_POLL_OUT) != 0 ? UV_WRITABLE : 0);
+    (void)arm(w, w->wanted);
+    return 0;
+}
+
+curl_socket_t watch_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)purpose;
+    struct http_client *c = user;
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
+    if (fd < 0) {
+        return CURL_SOCKET_BAD;
+    }
+    struct watch *w = open_watch(c, fd);
+    if (w == NULL) {
+        close(fd);
+        return CURL_SOCKET_BAD;
+    }
+    w->kept = true;
+    return fd;
+}
+
+int watch_close_socket(void *user, curl_socket_t fd)
+{
+    struct watch *w = find(user, fd);
+    if (w != NULL) {
+        close_watch(w);
+    }
+    return close(fd);
+}
+
+/* curl's timer moves at nearly every request. The uv timer is only ever moved nearer; when it fires early, it is
+ * set to what is due by then. */
+int watch_on_alarm(CURLM *multi, long after_ms, void *user)
+{
+    (void)multi;
+    struct http_client *c = user;
+    c->alarm_due_ms = -1;
+    if (after_ms == 0) {
+        c->kick = true;
+        client_turn_soon(c);
+    } else if (after_ms > 0) {
+        c->alarm_due_ms = client_now_ms(c) + after_ms;
+        if (c->alarm_armed_ms < 0 || c->alarm_due_ms < c->alarm_armed_ms) {
+            c->alarm_armed_ms = c->alarm_due_ms;
+            uv_timer_start(&c->alarm, watch_alarm_fired, (uint64_t)after_ms, 0);
+        }
+    }
+    return 0;
+}
+
+void watch_alarm_fired(uv_timer_t *timer)
+{
+    struct http_client *c = timer->data;
+    c->alarm_armed_ms = -1;
+    if (c->alarm_due_ms < 0) {
+        return;
+    }
+    int64_t left = c->alarm_due_ms - client_now_ms(c);
+    if (left > 0) {
+        c->alarm_armed_ms = c->alarm_due_ms;
+        uv_timer_start(timer, watch_alarm_fired, (uint64_t)left, 0);
+        return;
+    }
+    c->alarm_due_ms = -1;
+    client_enter(c);
+    client_act(c, CURL_SOCKET_TIMEOUT, 0);
+    client_leave(c);
+}
