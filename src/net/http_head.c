@@ -14,46 +14,18 @@ enum {
     VTH = BYTE_VISIBLE | BYTE_TOKEN | BYTE_HOST,
 };
 
+/* clang-format off */
 static const uint8_t classes[256] = {
-    [0 ... '\t' - 1] = BYTE_CONTROL,
-    ['\t' + 1 ... ' ' - 1] = BYTE_CONTROL,
-    [0x7f] = BYTE_CONTROL,
-    ['0' ... '9'] = VTH,
-    ['A' ... 'Z'] = VTH,
-    ['a' ... 'z'] = VTH,
-    ['!'] = VTH,
-    ['$'] = VTH,
-    ['%'] = VTH,
-    ['&'] = VTH,
-    ['\''] = VTH,
-    ['*'] = VTH,
-    ['+'] = VTH,
-    ['-'] = VTH,
-    ['.'] = VTH,
-    ['_'] = VTH,
-    ['~'] = VTH,
-    ['#'] = VT,
-    ['^'] = VT,
-    ['`'] = VT,
-    ['|'] = VT,
-    ['('] = VH,
-    [')'] = VH,
-    [';'] = VH,
-    ['='] = VH,
-    [':'] = VH,
-    ['['] = VH,
-    [']'] = VH,
-    ['"'] = V,
-    [','] = V,
-    ['/'] = V,
-    ['<'] = V,
-    ['>'] = V,
-    ['?'] = V,
-    ['@'] = V,
-    ['\\'] = V,
-    ['{'] = V,
-    ['}'] = V,
+    [0 ... '\t' - 1] = BYTE_CONTROL, ['\t' + 1 ... ' ' - 1] = BYTE_CONTROL, [0x7f] = BYTE_CONTROL,
+    ['0' ... '9'] = VTH, ['A' ... 'Z'] = VTH, ['a' ... 'z'] = VTH,
+    ['!'] = VTH, ['$'] = VTH, ['%'] = VTH, ['&'] = VTH, ['\''] = VTH, ['*'] = VTH,
+    ['+'] = VTH, ['-'] = VTH, ['.'] = VTH, ['_'] = VTH, ['~'] = VTH,
+    ['#'] = VT,  ['^'] = VT,  ['`'] = VT,  ['|'] = VT,
+    ['('] = VH,  [')'] = VH,  [';'] = VH,  ['='] = VH,  [':'] = VH,  ['['] = VH,  [']'] = VH,
+    ['"'] = V,   [','] = V,   ['/'] = V,   ['<'] = V,   ['>'] = V,   ['?'] = V,   ['@'] = V,
+    ['\\'] = V,  ['{'] = V,   ['}'] = V,
 };
+/* clang-format on */
 
 static bool all_of(struct slice s, uint8_t class)
 {
@@ -236,6 +208,18 @@ static void note_connection(struct parse *p, struct slice list)
     }
 }
 
+/* Of blanks only: some readers take a tab for a part of the value, and framing must be clear to all of them. */
+static struct slice trim_blanks(struct slice s)
+{
+    while (s.len > 0 && s.ptr[0] == ' ') {
+        s = slice_from(s, 1);
+    }
+    while (s.len > 0 && s.ptr[s.len - 1] == ' ') {
+        s.len--;
+    }
+    return s;
+}
+
 static bool note_length(struct parse *p, struct slice value)
 {
     uint64_t n = 0;
@@ -262,7 +246,7 @@ static bool note_coding(struct parse *p, struct slice value)
 }
 
 /* The few lines that say something about the connection itself, told apart by their length first. */
-static bool note_header(struct parse *p, struct slice name, struct slice value)
+static bool note_header(struct parse *p, struct slice name, struct slice value, struct slice raw)
 {
     switch (name.len) {
     case 4:
@@ -290,9 +274,11 @@ static bool note_header(struct parse *p, struct slice name, struct slice value)
         }
         return true;
     case 14:
-        return slice_equal_nocase(name, SLICE_LITERAL("Content-Length")) ? note_length(p, value) : true;
+        return slice_equal_nocase(name, SLICE_LITERAL("Content-Length")) ? note_length(p, trim_blanks(raw))
+                                                                         : true;
     case 17:
-        return slice_equal_nocase(name, SLICE_LITERAL("Transfer-Encoding")) ? note_coding(p, value) : true;
+        return slice_equal_nocase(name, SLICE_LITERAL("Transfer-Encoding")) ? note_coding(p, trim_blanks(raw))
+                                                                            : true;
     default:
         return true;
     }
@@ -308,7 +294,7 @@ static bool parse_header(struct parse *p, struct slice line, struct header *h)
         return malformed(p, "a header line without a proper name and colon");
     }
     *h = (struct header){.name = name, .value = slice_trim(line)};
-    return note_header(p, h->name, h->value);
+    return note_header(p, h->name, h->value, line);
 }
 
 static bool parse_headers(struct parse *p, struct slice rest, struct header *headers, size_t headers_max)

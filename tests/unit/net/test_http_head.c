@@ -261,6 +261,10 @@ static void framing_that_two_readers_could_differ_on_is_refused(void **state)
         CASE(MALFORMED, POST "Transfer-Encoding: xchunked\r\n\r\n"),
         CASE(MALFORMED, POST "Transfer-Encoding: chunked;q=1\r\n\r\n"),
         CASE(MALFORMED, POST "Transfer-Encoding:\r\n\r\n"),
+        CASE(MALFORMED, POST "Transfer-Encoding:\tchunked\r\n\r\n"),
+        CASE(MALFORMED, POST "Transfer-Encoding: chunked\t\r\n\r\n"),
+        CASE(MALFORMED, POST "Content-Length: 5\t\r\n\r\n"),
+        CASE(GOOD, POST "Content-Length:  5  \r\n\r\n"),
         CASE(MALFORMED, POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
         CASE(MALFORMED, "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
     };
