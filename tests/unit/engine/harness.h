@@ -23,6 +23,15 @@
 
 #define UNUSED __attribute__((unused))
 
+/* For threads other than the test's own, where cmocka can't jump out of. */
+#define must(condition) ((condition) ? (void)0 : must_fail(#condition, __FILE__, __LINE__))
+
+static UNUSED void must_fail(const char *condition, const char *file, int line)
+{
+    fprintf(stderr, "%s:%d: failed: %s\n", file, line, condition);
+    abort();
+}
+
 /* An op, and how often its call-back ran. */
 struct asked {
     struct engine_op op;
