@@ -10,7 +10,9 @@ static const struct scheme {
     const char *prefix;
     int (*open)(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
 } schemes[] = {
+    {"sqlite:", sqlite_open},
     {"memory:", memory_open},
+    {"fault:", fault_open},
 };
 
 int store_open(struct store **out, const char *uri, const struct store_options *options, hapax_error *err)

@@ -1,0 +1,138 @@
+/* The log's way into the database.
+ *
+ * A commit appends pages to the log; a checkpoint copies them into the database. SQLite would do that inside some
+ * unlucky commit. Here maintain() does it on a handle and thread of its own, while commits go on.
+ *
+ * The log starts over only when a writer finds all of it copied, which under continuous writing never
+ * happens: each copy ends behind the commits made meanwhile. So when maintain() has left only little,
+ * the lane copies the rest itself just before its next transaction (sqlite_log_finish), and that
+ * transaction starts the log over. Where nobody calls maintain(), the lane does it all when the log
+ * has become long. */
+#include "store/sqlite.h"
+
+#include "base/error.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* In frames: pages of 4 KiB. */
+#define LOG_COPY_FROM  1024 /* maintain() leaves a shorter log alone */
+#define LOG_REST_SMALL 256  /* what a lane copies itself without being noticed: about a millisecond */
+#define LOG_LANE_ALONE 8192 /* past this the lane copies however much it is */
+
+static pthread_mutex_t logs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sqlite_log *logs;
+
+static int after_commit(void *ctx, sqlite3 *db, const char *schema, int frames)
+{
+    (void)db;
+    (void)schema;
+    struct sqlite_log *log = ctx;
+    if (frames < atomic_exchange_explicit(&log->frames, frames, memory_order_relaxed)) {
+        atomic_store_explicit(&log->copied, 0, memory_order_relaxed); /* it has started over */
+    }
+    return SQLITE_OK;
+}
+
+int sqlite_log_attach(struct sqlite_store *s, hapax_error *err)
+{
+    pthread_mutex_lock(&logs_lock);
+    struct sqlite_log *log = logs;
+    while (log != NULL && (log->device != s->device || log->inode != s->inode)) {
+        log = log->next;
+    }
+    if (log == NULL) {
+        log = calloc(1, sizeof *log);
+        if (log != NULL) {
+            log->device = s->device;
+            log->inode = s->inode;
+            log->next = logs;
+            logs = log;
+        }
+    }
+    if (log != NULL) {
+        log->handles++;
+    }
+    pthread_mutex_unlock(&logs_lock);
+    if (log == NULL) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    s->log = log;
+    sqlite3_wal_hook(s->db, after_commit, log);
+    return 0;
+}
+
+void sqlite_log_detach(struct sqlite_store *s)
+{
+    struct sqlite_log *log = s->log;
+    s->log = NULL;
+    if (log == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&logs_lock);
+    bool last = --log->handles == 0;
+    for (struct sqlite_log **at = &logs; last && *at != NULL; at = &(*at)->next) {
+        if (*at == log) {
+            *at = log->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&logs_lock);
+    if (last) {
+        free(log);
+    }
+}
+
+/* Copy what is not held back by a reader; neither waits nor makes anybody wait. */
+static int copy(struct sqlite_store *s)
+{
+    int frames = -1;
+    int copied = -1;
+    int rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
+    if (rc == SQLITE_OK && frames >= 0) {
+        atomic_store_explicit(&s->log->copied, copied, memory_order_relaxed);
+    }
+    return rc;
+}
+
+static int rest_of(const struct sqlite_log *log, int *frames)
+{
+    *frames = atomic_load_explicit(&log->frames, memory_order_relaxed);
+    int copied = atomic_load_explicit(&log->copied, memory_order_relaxed);
+    return copied <= *frames ? *frames - copied : *frames;
+}
+
+void sqlite_log_finish(struct sqlite_store *s)
+{
+    int frames;
+    int rest = rest_of(s->log, &frames);
+    bool nearly = frames >= LOG_COPY_FROM && rest > 0 && rest <= LOG_REST_SMALL;
+    if (nearly || rest >= LOG_LANE_ALONE) {
+        copy(s); /* a failure shows in the commit that follows, if it matters */
+    }
+}
+
+int sqlite_maintain(struct store *store, bool *more, hapax_error *err)
+{
+    struct sqlite_store *s = sqlite_of(store);
+    hapax_error scratch;
+    err = err != NULL ? err : &scratch;
+    *more = false;
+    int code = sqlite_refuse_read_only(s, err);
+    if (code == 0) {
+        code = sqlite_usable(s, err);
+    }
+    int frames;
+    if (code != 0 || rest_of(s->log, &frames) < LOG_COPY_FROM) {
+        return code;
+    }
+    int rc = copy(s);
+    if (rc == SQLITE_BUSY || rc == SQLITE_LOCKED) {
+        return 0; /* another process is at it */
+    }
+    if (rc != SQLITE_OK) {
+        return sqlite_fail(s, rc, err);
+    }
+    *more = rest_of(s->log, &frames) > LOG_REST_SMALL;
+    return 0;
+}

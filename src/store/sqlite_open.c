@@ -1,0 +1,294 @@
+/* Connecting: open, check whose file it is, migrate, set up; notice when the file under a handle was replaced
+ * or the connection broke, and connect anew. A handle whose file has gone does not make a new one:
+ * that store would have forgotten every key. */
+#include "store/sqlite.h"
+
+#include "base/error.h"
+#include "sqlite_schema_sql.h"
+#include "store/schemes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define BUSY_MS_DEFAULT 5000
+#define BUSY_STEP_US    100 /* the first sleep between two tries for a lock; then 2, 3, ... times as long */
+#define BUSY_STEPS_MAX  20
+#define CACHE_KIB       32768
+#define LOG_BYTES_KEPT  (64 << 20) /* the log's file is cut to this when it starts over */
+
+/* migrations[v] takes a database from version v to v + 1. Only ever appended to. */
+static const char *const migrations[SQLITE_SCHEMA_VERSION] = {sqlite_schema_sql};
+
+/* Wait a little for a lock; give up after busy_ms. Short sleeps: another process's commit takes less
+ * than a millisecond. */
+static int wait_for_lock(void *ctx, int tries)
+{
+    struct sqlite_store *s = ctx;
+    if (tries == 0) {
+        s->waited_us = 0;
+    }
+    if (s->waited_us >= s->busy_ms * 1000) {
+        return 0;
+    }
+    int64_t us = BUSY_STEP_US * (tries < BUSY_STEPS_MAX ? tries + 1 : BUSY_STEPS_MAX);
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = us * 1000};
+    nanosleep(&pause, NULL);
+    s->waited_us += us;
+    return 1;
+}
+
+static void disconnect(struct sqlite_store *s)
+{
+    for (size_t i = 0; i < SQL_COUNT; i++) {
+        sqlite3_finalize(s->statements[i]);
+        s->statements[i] = NULL;
+    }
+    /* The hook's context goes with the log: no commit may follow. */
+    sqlite3_close(s->db);
+    s->db = NULL;
+    s->broken = false;
+    sqlite_log_detach(s);
+}
+
+static int execute(struct sqlite_store *s, const char *sql, hapax_error *err)
+{
+    int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : sqlite_fail(s, rc, err);
+}
+
+static int read_pragma(struct sqlite_store *s, const char *sql, int64_t *out, hapax_error *err)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(s->db, sql, -1, &st, NULL);
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(st);
+    }
+    int code = 0;
+    if (rc == SQLITE_ROW) {
+        *out = sqlite3_column_int64(st, 0);
+    } else {
+        code = sqlite_fail(s, rc, err);
+    }
+    sqlite3_finalize(st);
+    return code;
+}
+
+/* Whose file is it? *version 0: nobody's yet. */
+static int read_version(struct sqlite_store *s, int64_t *version, hapax_error *err)
+{
+    int64_t application = 0;
+    int64_t changes = 0;
+    int code = read_pragma(s, "PRAGMA application_id", &application, err);
+    if (code == 0) {
+        code = read_pragma(s, "PRAGMA user_version", version, err);
+    }
+    if (code == 0) {
+        code = read_pragma(s, "PRAGMA schema_version", &changes, err);
+    }
+    if (code != 0) {
+        return code;
+    }
+    bool fresh = application == 0 && *version == 0 && changes == 0;
+    if (!fresh && application != SQLITE_APPLICATION_ID) {
+        return error_set(err, HAPAX_E_STORE, 0,
+                         "%.150s: a database of another application; name a file of its own", s->path);
+    }
+    if (*version > SQLITE_SCHEMA_VERSION) {
+        return error_set(
+            err, HAPAX_E_STORE_VERSION, 0,
+            "%.120s: written by a newer hapax (schema %lld, this one knows %d); upgrade this one", s->path,
+            (long long)*version, SQLITE_SCHEMA_VERSION);
+    }
+    return 0;
+}
+
+static int migrate_from(struct sqlite_store *s, int64_t version, hapax_error *err)
+{
+    int code = 0;
+    for (; code == 0 && version < SQLITE_SCHEMA_VERSION; version++) {
+        code = execute(s, migrations[version], err);
+    }
+    if (code == 0) {
+        char sql[96];
+        snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d;",
+                 SQLITE_APPLICATION_ID, SQLITE_SCHEMA_VERSION);
+        code = execute(s, sql, err);
+    }
+    return code;
+}
+
+/* In one transaction, and the version is read again inside: of two processes that start at once the second
+ * finds the work done. */
+static int migrate(struct sqlite_store *s, hapax_error *err)
+{
+    int code = execute(s, "BEGIN IMMEDIATE", err);
+    if (code != 0) {
+        return code;
+    }
+    int64_t version = 0;
+    code = read_version(s, &version, err);
+    if (code == 0 && version < SQLITE_SCHEMA_VERSION) {
+        code = migrate_from(s, version, err);
+    }
+    if (code == 0) {
+        code = execute(s, "COMMIT", err);
+    }
+    if (code != 0) {
+        hapax_error ignored;
+        execute(s, "ROLLBACK", &ignored);
+    }
+    return code;
+}
+
+/* The switch to a log asks for the whole file, and SQLite does not wait for that by itself. */
+static int use_log(struct sqlite_store *s, hapax_error *err)
+{
+    int rc;
+    int tries = 0;
+    do {
+        rc = sqlite3_exec(s->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
+    } while ((rc & 0xff) == SQLITE_BUSY && wait_for_lock(s, tries++));
+    return rc == SQLITE_OK ? 0 : sqlite_fail(s, rc, err);
+}
+
+static int set_up(struct sqlite_store *s, hapax_error *err)
+{
+    sqlite3_extended_result_codes(s->db, 1);
+    sqlite3_busy_handler(s->db, wait_for_lock, s);
+    int64_t version = 0;
+    int code = read_version(s, &version, err);
+    if (code != 0) {
+        return code;
+    }
+    if (s->read_only && version < SQLITE_SCHEMA_VERSION) {
+        return error_set(err, HAPAX_E_STORE, 0,
+                         "%.150s: holds no store yet, or an older one; start hapax serve once", s->path);
+    }
+    /* secure_delete FAST: zero what was deleted where that writes no further page. */
+    char sql[256];
+    snprintf(sql, sizeof sql,
+             "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = FAST;"
+             "PRAGMA cache_size = -%d; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = %d;",
+             CACHE_KIB, LOG_BYTES_KEPT);
+    code = execute(s, sql, err);
+    if (code == 0 && !s->read_only) {
+        code = use_log(s, err);
+    }
+    if (code == 0 && version < SQLITE_SCHEMA_VERSION) {
+        code = migrate(s, err);
+    }
+    return code;
+}
+
+static int note_file(struct sqlite_store *s, hapax_error *err)
+{
+    struct stat st;
+    if (stat(s->path, &st) != 0) {
+        return error_set(err, HAPAX_E_STORE, errno, "%.150s: %.60s", s->path, strerror(errno));
+    }
+    s->device = st.st_dev;
+    s->inode = st.st_ino;
+    return 0;
+}
+
+static int connect(struct sqlite_store *s, bool create, hapax_error *err)
+{
+    int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
+    flags |= s->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+    flags |= create && !s->read_only ? SQLITE_OPEN_CREATE : 0;
+    int rc = sqlite3_open_v2(s->path, &s->db, flags, NULL);
+    int code = rc == SQLITE_OK ? 0 : sqlite_fail(s, rc, err);
+    if (code == 0) {
+        code = set_up(s, err);
+    }
+    if (code == 0) {
+        code = note_file(s, err);
+    }
+    if (code == 0) {
+        code = sqlite_log_attach(s, err);
+    }
+    if (code == 0 && s->owner_text[0] != '\0' && !s->read_only) {
+        code = sqlite_owner_number(s, err);
+    }
+    if (code != 0) {
+        disconnect(s);
+    }
+    return code;
+}
+
+int sqlite_usable(struct sqlite_store *s, hapax_error *err)
+{
+    if (s->db != NULL && !s->broken) {
+        struct stat st;
+        if (stat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode) {
+            return 0;
+        }
+    }
+    disconnect(s);
+    return connect(s, false, err);
+}
+
+int sqlite_refuse_read_only(const struct sqlite_store *s, hapax_error *err)
+{
+    return s->read_only
+               ? error_set(err, HAPAX_E_UNSUPPORTED, 0, "%.150s: was opened for reading only", s->path)
+               : 0;
+}
+
+static void sqlite_close(struct store *store)
+{
+    struct sqlite_store *s = sqlite_of(store);
+    disconnect(s);
+    free(s->path);
+    free(s);
+}
+
+static const struct store_backend backend = {
+    .version = STORE_VERSION,
+    .capabilities = STORE_SHARED,
+    .name = "sqlite",
+    .apply = sqlite_apply,
+    .sweep = sqlite_sweep,
+    .abandon = sqlite_abandon,
+    .register_owner = sqlite_register_owner,
+    .owners = sqlite_owners,
+    .forget_owner = sqlite_forget_owner,
+    .list = sqlite_list,
+    .stats = sqlite_stats,
+    .generation = sqlite_generation,
+    .maintain = sqlite_maintain,
+    .close = sqlite_close,
+};
+
+int sqlite_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err)
+{
+    if (rest[0] == '\0') {
+        return error_set(err, HAPAX_E_ARGUMENT, 0,
+                         "sqlite: needs a path, as in sqlite:/var/lib/hapax/hapax.db");
+    }
+    struct sqlite_store *s = calloc(1, sizeof *s);
+    size_t bytes = strlen(rest) + 3;
+    char *path = malloc(bytes);
+    if (s == NULL || path == NULL) {
+        free(s);
+        free(path);
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    /* "./" keeps SQLite from taking "file:..." or ":memory:" for something else than a name. */
+    snprintf(path, bytes, "%s%s", rest[0] == '/' ? "" : "./", rest);
+    s->store.backend = &backend;
+    s->path = path;
+    s->busy_ms = options->busy_ms > 0 ? options->busy_ms : BUSY_MS_DEFAULT;
+    s->read_only = options->read_only;
+    hapax_error scratch;
+    int code = connect(s, true, err != NULL ? err : &scratch);
+    if (code != 0) {
+        sqlite_close(&s->store);
+        return code;
+    }
+    *out = &s->store;
+    return 0;
+}
