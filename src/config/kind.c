@@ -267,9 +267,9 @@ const struct kind field_kinds[KIND_COUNT_OF_KINDS] = {
     [KIND_STORE] = TEXT("store", "a store", "sqlite:PATH or memory:"),
     [KIND_HEADER] =
         TEXT("header name or `none`", "a header's name", "a name such as Idempotency-Key, or none"),
-    [KIND_WORD] = {"word", "known", NULL, set_word, write_word, sizeof(const char *), 0},
-    [KIND_ENUM] = {"word", "known", NULL, set_word, write_enum, sizeof(unsigned), 0},
-    [KIND_BOOL] = {"true or false", "known", "true or false", set_bool, write_bool, sizeof(bool), 0},
+    [KIND_WORD] = {"word", "allowed here", NULL, set_word, write_word, sizeof(const char *), 0},
+    [KIND_ENUM] = {"word", "allowed here", NULL, set_word, write_enum, sizeof(unsigned), 0},
+    [KIND_BOOL] = {"true or false", "allowed here", "true or false", set_bool, write_bool, sizeof(bool), 0},
     [KIND_DURATION] = {"duration", "a duration", "250ms, 10s, 5m or 24h", set_number, write_number,
                        sizeof(int64_t), 0},
     [KIND_SIZE] = {"size", "a size", "64KiB, 8MiB or a number of bytes", set_number, write_number, 0, 0},

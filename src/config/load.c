@@ -120,6 +120,12 @@ static int unknown_field(struct load *l, const struct table *t, struct slice dot
     const struct field *own = elsewhere(t, item->name);
     const struct field *other = elsewhere(t == &config_table ? &route_table : &config_table, item->name);
     struct slice near = nearest(t, dotted, item->name);
+    if (table_find(t, item->name) != NULL) {
+        size_t dot = strcspn(item->name.ptr, ".");
+        return load_fail(l, HAPAX_E_SYNTAX, item->line,
+                         "a dot is a level of nesting: write %.*s: and below it %s:", (int)dot,
+                         item->name.ptr, item->name.ptr + dot + 1);
+    }
     if (own != NULL) {
         return load_fail(l, HAPAX_E_SYNTAX, item->line, "unknown field here; did you mean %s%s?", l->prefix,
                          own->name);
