@@ -43,7 +43,7 @@ static struct exchange *from_pool(struct worker *w)
     return e;
 }
 
-struct exchange *exchange_new(struct worker *w, struct http_exchange *x, const struct target *t)
+struct exchange *exchange_open(struct worker *w, struct http_exchange *x, const struct target *t)
 {
     struct exchange *e = from_pool(w);
     if (e == NULL) {
@@ -88,7 +88,7 @@ static void reset(struct exchange *e)
     e->timer = timer;
 }
 
-void exchange_destroy(struct exchange *e)
+void exchange_discard(struct exchange *e)
 {
     arena_free(&e->arena);
     buf_free(&e->body);
@@ -146,7 +146,7 @@ void exchange_unpin(struct exchange *e)
     reset(e);
     atomic_fetch_sub_explicit(&w->shared->exchanges, 1, memory_order_release);
     if (w->idle_count >= EXCHANGE_POOL_MAX) {
-        exchange_destroy(e);
+        exchange_discard(e);
         return;
     }
     e->next = w->idle;

@@ -75,8 +75,8 @@ struct exchange {
     uint32_t settle_tries;
 };
 
-void exchange_destroy(struct exchange *e); /* one of the pool */
-struct exchange *exchange_new(struct worker *w, struct http_exchange *x, const struct target *t);
+void exchange_discard(struct exchange *e); /* one of the pool */
+struct exchange *exchange_open(struct worker *w, struct http_exchange *x, const struct target *t);
 void exchange_unpin(struct exchange *e);
 /* Let go of upstream calls and timers: the worker is closing. Engine ops have been answered before. */
 void exchange_cancel_all(struct worker *w);

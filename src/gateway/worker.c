@@ -40,7 +40,7 @@ static void on_request(void *ctx, struct http_exchange *x)
         reply_problem_bare(x, PROBLEM_NO_ROUTE, "No route of the configuration matches this host and path.");
         return;
     }
-    struct exchange *e = exchange_new(w, x, t);
+    struct exchange *e = exchange_open(w, x, t);
     if (e == NULL) {
         reply_problem_bare(x, PROBLEM_OVERLOADED, "The gateway is out of memory; try again later.");
     } else if ((t->route->protect & method_bit(r->method)) != 0) {
@@ -256,7 +256,7 @@ void worker_close(struct worker *w)
     }
     while (w->idle != NULL) {
         struct exchange *next = w->idle->next;
-        exchange_destroy(w->idle);
+        exchange_discard(w->idle);
         w->idle = next;
     }
     routing_drop(w->routing);
