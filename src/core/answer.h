@@ -13,11 +13,11 @@
 
 struct answer {
     _Atomic(uint32_t) references;
-    uint16_t status;        /* HTTP status, 0 for the library's callers */
-    bool kept;              /* false: a tombstone; the body was too large to keep */
+    uint16_t status; /* HTTP status, 0 for the library's callers */
+    bool kept;       /* false: a tombstone; the body was too large to keep */
     uint32_t head_bytes;
-    uint64_t body_bytes;    /* of the stored body; for a tombstone 0 */
-    char data[];            /* head, then body */
+    uint64_t body_bytes; /* of the stored body; for a tombstone 0 */
+    char data[];         /* head, then body */
 };
 
 /* A new answer with one reference, head and body copied. NULL without memory, or when the head is

@@ -5,12 +5,18 @@
  * mode NONE, method, path, query (AUTO: as a sorted set of pairs; BYTES: raw), media type (lower
  * case, without parameters) and the body by mode:
  *   AUTO   after content decoding: JSON canonically (media_is_json), urlencoded as pairs, multipart
- *          by parts, anything else by its bytes; an empty body of any type is the empty body;
+ *          by parts, anything else by its bytes; an empty body of any type is the empty body; a body
+ *          under a coding that nobody here knows: its bytes and the Content-Encoding;
  *   BYTES  the body as received;
  *   FIELDS only the values that `pointers` name in a JSON body (canonically; an absent one is told
- *          apart from null); method, path, query and media type as in AUTO;
+ *          apart from null; an empty body has none); method, path, query and media type as in AUTO;
  *   NONE   nothing: every request with the key matches.
- * `ignore` (AUTO only) leaves out JSON pointers, or form fields named "/name". Pure. */
+ * `ignore` (AUTO only) leaves out JSON pointers, or form and multipart fields named "/name" (""
+ * leaves out all of them).
+ *
+ * A body that is not what its media type says (JSON that does not parse or is declared in another
+ * charset than UTF-8, a bad escape, a multipart type without boundary) is HAPAX_E_SYNTAX: it has no
+ * one reading. So are several Content-Type lines that differ, but in BYTES and NONE. Pure. */
 #ifndef CORE_FINGERPRINT_H
 #define CORE_FINGERPRINT_H
 
@@ -21,7 +27,7 @@
 
 #include <stdint.h>
 
-#define FINGERPRINT_BYTES 16
+#define FINGERPRINT_BYTES   16
 #define FINGERPRINT_VERSION 1
 
 enum fingerprint_mode { FINGERPRINT_AUTO, FINGERPRINT_BYTES_MODE, FINGERPRINT_FIELDS, FINGERPRINT_NONE };
@@ -35,12 +41,14 @@ struct fingerprint_rule {
     enum fingerprint_mode mode;
     const struct slice *pointers; /* FIELDS: what counts */
     size_t pointer_count;
-    const struct slice *ignore;   /* AUTO: what does not */
+    const struct slice *ignore; /* AUTO: what does not */
     size_t ignore_count;
 };
 
 /* The body of a request, parsed at most once and shared by key sources and fingerprint. Fill with
- * content_init(); the parts are made on first use and live in the arena. */
+ * content_init(); the parts are made on first use and live in the arena, the decoded body too: its
+ * cap has to leave room for decoded_bytes_max and the nodes of a JSON document. Failures are
+ * remembered as well. */
 struct content {
     const struct request *request; /* borrowed */
     struct arena *arena;           /* borrowed */
@@ -50,7 +58,7 @@ struct content {
     struct slice decoded;          /* valid once decoded_state is CONTENT_READY */
     struct json json;              /* valid once json_state is CONTENT_READY */
     enum content_state { CONTENT_UNTRIED, CONTENT_READY, CONTENT_BAD } decoded_state, json_state;
-    hapax_error error;             /* of the BAD one */
+    hapax_error error; /* of the BAD one */
 };
 
 void content_init(struct content *c, const struct request *r, struct arena *arena, size_t decoded_bytes_max);
@@ -59,12 +67,13 @@ int content_decoded(struct slice *out, struct content *c, hapax_error *err);
 /* The body as JSON. HAPAX_E_SYNTAX when it is not JSON, whatever its media type. */
 int content_json(const struct json **out, struct content *c, hapax_error *err);
 
-/* Returns 0, or as content_*(): HAPAX_E_SYNTAX, HAPAX_E_LIMIT, HAPAX_E_UNSUPPORTED, HAPAX_E_MEMORY. */
+/* Make the fingerprint of the content's request. On error *out is untouched.
+ * Returns 0, or as content_*(): HAPAX_E_SYNTAX, HAPAX_E_LIMIT, HAPAX_E_UNSUPPORTED, HAPAX_E_MEMORY. */
 int fingerprint_make(struct fingerprint *out, const struct fingerprint_rule *rule, struct content *c,
                      hapax_error *err);
 
 /* Equal content? False when versions differ: the caller then treats it as a match only if neither
- * side can be computed again (never silently). */
+ * side can be computed again (never silently). Look at version 0 (there is none) first. */
 bool fingerprint_equal(const struct fingerprint *a, const struct fingerprint *b);
 
 #endif

@@ -34,12 +34,12 @@ struct record {
     enum record_state state;
     struct fence fence;
     struct fingerprint fingerprint;
-    uint64_t owner;       /* store's number of the owner that claimed it last */
-    int64_t claimed_ms;   /* wall clock: the first claim */
-    int64_t lease_ms;     /* wall clock: running is unknown from here on */
-    int64_t ended_ms;     /* wall clock: done or unknown since; 0 while running */
-    int64_t expires_ms;   /* wall clock: done is absent from here on; claim time + ttl */
-    int64_t ttl_ms;       /* as asked for by the last claim */
+    uint64_t owner;     /* store's number of the owner that claimed it last */
+    int64_t claimed_ms; /* wall clock: the first claim */
+    int64_t lease_ms;   /* wall clock: running is unknown from here on */
+    int64_t ended_ms;   /* wall clock: done or unknown since; 0 while running */
+    int64_t expires_ms; /* wall clock: done is absent from here on; claim time + ttl */
+    int64_t ttl_ms;     /* as asked for by the last claim */
 };
 
 enum record_event {
@@ -47,7 +47,7 @@ enum record_event {
     EVENT_TAKE_OVER, /* begin, where on_unknown is retry */
     EVENT_COMPLETE,
     EVENT_RELEASE,
-    EVENT_LOSE,      /* the owner says: ambiguous; or it died; or its lease ran out */
+    EVENT_LOSE, /* the owner says: ambiguous; or it died; or its lease ran out */
     EVENT_EXTEND,
     EVENT_RESOLVE_DONE,
     EVENT_RESOLVE_RELEASED,
