@@ -441,7 +441,7 @@ def config_for(upstream, **fields):
     return "\n".join(lines) + "\n"
 
 
-TOP_FIELDS = {"threads", "shutdown", "limits", "log", "defaults", "tls", "store_busy"}
+TOP_FIELDS = {"threads", "limits", "timeouts", "log", "defaults", "tls"}
 
 
 def at_once(n, function):
