@@ -1,6 +1,8 @@
 /* The rules of a lane, turn by turn on a clock that the test moves: no thread, no luck. */
 #include "unit/engine/harness.h"
 
+static const char *const letters[] = {"a", "b", "c", "d"};
+
 /* --- the ways of one operation --- */
 
 static void first_is_fresh_and_duplicates_get_its_answer(void **state)
@@ -249,8 +251,7 @@ static void running_claims_are_bounded(void **state)
     sim_open_with(&s, (struct engine_options){.in_flight_max = 2});
     struct asked a[3];
     for (size_t i = 0; i < 3; i++) {
-        char key[2] = {(char)('a' + i), '\0'};
-        sim_submit(&s, make_begin(&a[i], key, "body", 0));
+        sim_submit(&s, make_begin(&a[i], letters[i], "body", 0));
     }
     sim_turns(&s);
     assert_verdict(&a[0], VERDICT_FRESH);
@@ -502,8 +503,7 @@ static void only_the_op_on_a_damaged_record_fails(void **state)
     struct faulty *f = sim_wrap_store(&s);
     struct asked a[4];
     for (size_t i = 0; i < 4; i++) {
-        char key[2] = {(char)('a' + i), '\0'};
-        sim_submit(&s, make_begin(&a[i], key, "body", 0));
+        sim_submit(&s, make_begin(&a[i], letters[i], "body", 0));
     }
     f->corrupt_set = true;
     f->corrupt = a[2].op.id;
