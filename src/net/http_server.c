@@ -203,6 +203,7 @@ static void on_connection(uv_stream_t *listener, int status)
 static void accept_held(struct http_server *s)
 {
     if (s->held && s->listening && s->connections < s->options.connections_max) {
+        s->held = false;
         s->held = !accept_one(s);
     }
 }

@@ -2,6 +2,7 @@
  *
  *   http_server.c  listening, accepting, time, drain and close
  *   http_conn.c    one connection: its states, its bytes, the calls to the handler
+ *   http_close.c   how a connection ends
  *   http_exchange.c  an exchange's memory and what the handler may ask of it
  *   http_answer.c  answers: framing, http_respond_*
  *   http_write.c   bytes to the socket
@@ -137,7 +138,12 @@ void server_conn_freed(struct http_server *s); /* one less */
 /* http_conn.c */
 void conn_start(struct conn *c); /* accepted */
 void conn_run(struct conn *c);
+void conn_expired(struct conn *c); /* its deadline passed */
+size_t conn_unread(const struct conn *c);
+
+/* http_close.c */
 void conn_schedule(struct conn *c);
+void conn_maybe_free(struct conn *c);
 void conn_drop(struct conn *c, bool reset); /* at once; c stays valid until conn_run() or uv frees it */
 /* Close after the last answer; there is no exchange. quiet: nothing more is to be expected from the client. */
 void conn_finish(struct conn *c, bool quiet);
