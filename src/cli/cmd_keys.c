@@ -40,8 +40,7 @@ int keys_apply(struct store *store, struct store_op *op, const struct cli_args *
 {
     hapax_error err = {0};
     struct store_op *ops[] = {op};
-    return store_apply(store, ops, 1, clock_wall_ms(), &err) == 0 ? CLI_OK
-                                                                  : output_error(args->command, &err);
+    return store_apply(store, ops, 1, clock_wall_ms(), &err) == 0 ? CLI_OK : stores_error(args, &err);
 }
 
 int keys_absent(const struct cli_args *args)
@@ -150,7 +149,7 @@ static int say_how_to_go_on(const struct listing *l, struct store *store, struct
     hapax_error err = {0};
     filter.rows_max = 1;
     if (store->backend->list(store, &filter, l->now_ms, each_probe, &more, &err) != 0) {
-        return output_error(l->args->command, &err);
+        return stores_error(l->args, &err);
     }
     if (more) {
         output_message(l->args->command, "there are more; go on with --after %llu",
@@ -166,7 +165,7 @@ static int list_pages(struct listing *l, struct store *store, struct store_filte
         filter.rows_max = left < LIMIT_LIST_PAGE_MAX ? (uint32_t)left : LIMIT_LIST_PAGE_MAX;
         l->rows = 0;
         if (store->backend->list(store, &filter, l->now_ms, each_row, l, &err) != 0) {
-            return output_error(l->args->command, &err);
+            return stores_error(l->args, &err);
         }
         output_table_flush(&l->table);
         if (l->rc != CLI_OK || l->rows < filter.rows_max) {

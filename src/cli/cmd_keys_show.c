@@ -46,7 +46,7 @@ static int read_rest(struct shown *s, struct store *store, const struct cli_args
     int code = store->backend->list(store, &filter, s->now_ms, each_row, s, &err);
     code = code != 0 ? code : store->backend->owners(store, each_owner, s, &err);
     if (code != 0) {
-        return output_error(args->command, &err);
+        return stores_error(args, &err);
     }
     return s->rc == 0 ? CLI_OK : output_no_memory(args->command);
 }

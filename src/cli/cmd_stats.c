@@ -16,7 +16,7 @@ static int run(const struct cli_args *args)
     int code = store->backend->stats(store, &stats, &err);
     store_close(store);
     if (code != 0) {
-        return output_error(args->command, &err);
+        return stores_error(args, &err);
     }
     if (cli_flag(args, "json")) {
         return output_json(args->command,

@@ -41,6 +41,18 @@ static int check_exists(const struct cli_args *args, const char *path)
     return CLI_OK;
 }
 
+int stores_error(const struct cli_args *args, const hapax_error *err)
+{
+    /* SQLITE_BUSY and SQLITE_LOCKED, whose numbers never change: this layer does not know SQLite. A store
+     * reports a lock as one it can't write; to an operator it is a reason to try again. */
+    enum { BUSY = 5, LOCKED = 6 };
+    int system = err->system & 0xff;
+    bool locked = err->code == HAPAX_E_STORE && path_of(cli_text(args, "store")) != NULL &&
+                  (system == BUSY || system == LOCKED);
+    int rc = output_error(args->command, err);
+    return locked ? CLI_TRY_LATER : rc;
+}
+
 int stores_open(struct store **out, const struct cli_args *args, enum stores_access access)
 {
     *out = NULL;
@@ -56,5 +68,5 @@ int stores_open(struct store **out, const struct cli_args *args, enum stores_acc
     }
     struct store_options options = {.read_only = access == STORES_READ};
     hapax_error err = {0};
-    return store_open(out, uri, &options, &err) == 0 ? CLI_OK : output_error(args->command, &err);
+    return store_open(out, uri, &options, &err) == 0 ? CLI_OK : stores_error(args, &err);
 }

@@ -11,4 +11,8 @@ enum stores_access { STORES_READ, STORES_CHANGE };
  * then NULL. Close with store_close(). */
 int stores_open(struct store **out, const struct cli_args *args, enum stores_access access);
 
+/* The message of a store's error; returns its exit code: CLI_TRY_LATER when another process held the
+ * store's lock for too long. */
+int stores_error(const struct cli_args *args, const hapax_error *err);
+
 #endif
