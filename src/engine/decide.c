@@ -39,6 +39,13 @@ static bool take_waiter(struct engine_shared *shared)
     return false;
 }
 
+/* Room for `more` timers besides those that this batch will set: two for each claim (its entry's and a waiter's), one
+ * for each heartbeat or poll, whose timers have been taken out. */
+static int reserve_timers(struct lane *l, size_t claims, size_t more)
+{
+    return timers_reserve(&l->timers, l->own_count + 2 * claims + more);
+}
+
 void lane_attach(struct lane *l, struct inflight *entry, struct engine_op *op)
 {
     if (atomic_load(&l->shared->closing) && op->wait_ms > 0) {
@@ -50,7 +57,7 @@ void lane_attach(struct lane *l, struct inflight *entry, struct engine_op *op)
         finish_begin(l, op, VERDICT_IN_PROGRESS, &entry->record, NULL);
         return;
     }
-    if (timers_reserve(&l->timers, 1) != 0) {
+    if (reserve_timers(l, l->batch_claims, 1) != 0) {
         atomic_fetch_sub(&l->shared->waiters, 1);
         lane_finish_error(l, op, HAPAX_E_MEMORY, NULL);
         return;
@@ -83,18 +90,11 @@ void lane_drop(struct lane *l, struct inflight *entry)
 
 void lane_end_waiters(struct lane *l, int code)
 {
-    /* Waiters are exactly the timers of their kind; the others only have to be put back. */
-    size_t i = 0;
-    while (i < l->timers.count) {
-        struct timer *timer = l->timers.heap[i];
-        if (timer->kind != TIMER_WAITER) {
-            i++;
-            continue;
-        }
-        struct engine_op *op = (struct engine_op *)((char *)timer - offsetof(struct engine_op, timer));
+    size_t bucket = 0;
+    struct engine_op *op;
+    while ((op = inflight_next_waiter(&l->in_flight, &bucket)) != NULL) {
         unlink_waiter(l, op);
         lane_finish_error(l, op, code, NULL);
-        i = 0; /* the removal has moved others */
     }
 }
 
@@ -114,6 +114,10 @@ static bool decide_from_in_flight(struct lane *l, struct engine_op *op)
     struct inflight *entry = inflight_find(&l->in_flight, &op->id);
     if (entry == NULL) {
         return false;
+    }
+    if (entry->kind == INFLIGHT_CLAIMING) {
+        inflight_append_waiter(entry, op);
+        return true;
     }
     bool mismatch = lane_mismatch(&op->fingerprint, &entry->record.fingerprint);
     if (entry->kind == INFLIGHT_FOREIGN) {
@@ -173,11 +177,14 @@ static void batch_claim(struct lane *l, struct engine_op *op)
         lane_finish_error(l, op, error_set(&err, HAPAX_E_BUSY, 0, "too many claims are running"), &err);
         return;
     }
-    if (inflight_reserve(&l->in_flight, claims) != 0 || timers_reserve(&l->timers, 2 * claims) != 0) {
+    if (inflight_reserve(&l->in_flight, claims + 1) != 0 || reserve_timers(l, claims, 0) != 0) {
         lane_finish_error(l, op, HAPAX_E_MEMORY, NULL);
         return;
     }
     l->batch_claims = claims;
+    if (inflight_find(&l->in_flight, &op->id) == NULL) {
+        inflight_add(&l->in_flight, &op->id, INFLIGHT_CLAIMING, &(struct record){0});
+    }
     op->store = (struct store_op){
         .kind = STORE_CLAIM,
         .id = op->id,

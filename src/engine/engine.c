@@ -279,11 +279,12 @@ static bool valid(const struct engine_op *op)
         return op->lease_ms > 0 && op->ttl_ms > 0 && op->wait_ms >= 0 && op->scope.ptr != NULL &&
                op->key.ptr != NULL;
     case ENGINE_COMPLETE:
-        return op->answer != NULL && op->ttl_ms >= 0;
+        return op->fence.serial > 0 && op->answer != NULL && op->ttl_ms >= 0;
     case ENGINE_EXTEND:
-        return op->lease_ms > 0;
+        return op->fence.serial > 0 && op->lease_ms > 0;
     case ENGINE_RELEASE:
     case ENGINE_LOSE:
+        return op->fence.serial > 0;
     case ENGINE_LOOKUP:
     case ENGINE_RESOLVE:
     case ENGINE_FORGET:

@@ -95,3 +95,16 @@ void inflight_unlink_waiter(struct engine_op *op)
     op->waits_for = NULL;
     entry->waiter_count--;
 }
+
+struct engine_op *inflight_next_waiter(const struct inflight_table *t, size_t *bucket)
+{
+    for (; *bucket < t->table.bucket_count; (*bucket)++) {
+        for (struct identity_node *node = t->table.buckets[*bucket]; node != NULL; node = node->next) {
+            struct inflight *entry = (struct inflight *)node;
+            if (entry->first != NULL) {
+                return entry->first;
+            }
+        }
+    }
+    return NULL;
+}

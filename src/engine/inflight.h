@@ -3,7 +3,8 @@
  * An entry of kind OURS stands for a claim that this process holds and that, to its knowledge, still counts; there
  * is at most one entry an identity. One of kind FOREIGN stands for a run of somebody else (another process, or a
  * claim this process lost sight of) that local callers wait for: it is polled in the store, once for all of them,
- * and lives no longer than its waiters. The table decides nothing about who may run: the store does.
+ * and lives no longer than its waiters. One of kind CLAIMING lives within one turn: a claim is in the batch, and the
+ * ops of the same identity that come after it wait to be decided by what the store says to that one. The table decides nothing about who may run: the store does.
  *
  * Entries come from a pool, so that a batch can reserve them before it is applied: a claim that is durable always
  * finds its entry. One thread. */
@@ -15,7 +16,7 @@
 #include "engine/identity_table.h"
 #include "engine/timers.h"
 
-enum inflight_kind { INFLIGHT_OURS, INFLIGHT_FOREIGN };
+enum inflight_kind { INFLIGHT_OURS, INFLIGHT_FOREIGN, INFLIGHT_CLAIMING };
 
 struct inflight {
     struct identity_node node; /* in the pool, only node.next is used */
@@ -55,5 +56,7 @@ void inflight_remove(struct inflight_table *t, struct inflight *entry);
 
 void inflight_append_waiter(struct inflight *entry, struct engine_op *op);
 void inflight_unlink_waiter(struct engine_op *op);
+/* Any op that waits in a bucket from *bucket on, which is moved there; NULL when nobody does. */
+struct engine_op *inflight_next_waiter(const struct inflight_table *t, size_t *bucket);
 
 #endif

@@ -39,9 +39,17 @@ static void renew(struct lane *l, struct inflight *entry, int64_t lease_ms)
 
 /* --- BEGIN --- */
 
-static void settle_fresh(struct lane *l, struct engine_op *op)
+static void finish_verdict(struct lane *l, struct engine_op *op, enum engine_verdict verdict,
+                           const struct record *record, struct answer *answer)
 {
-    const struct record *record = &op->store.found;
+    op->verdict = verdict;
+    op->record = *record;
+    op->answer = answer_retain(answer);
+    lane_finish(l, op);
+}
+
+static void settle_fresh(struct lane *l, struct engine_op *op, const struct record *record)
+{
     struct inflight *old = inflight_find(&l->in_flight, &op->id);
     if (old != NULL) {
         lane_drop(l, old); /* a run that is over without our knowledge; its waiters will find this one */
@@ -51,16 +59,13 @@ static void settle_fresh(struct lane *l, struct engine_op *op)
     entry->heartbeat = op->heartbeat;
     entry->lease_ms = op->lease_ms;
     renew(l, entry, op->lease_ms);
-    op->verdict = VERDICT_FRESH;
-    op->record = *record;
-    op->answer = NULL;
-    lane_finish(l, op);
+    finish_verdict(l, op, VERDICT_FRESH, record, NULL);
 }
 
-/* Somebody runs it: an op of this very batch, another process, or a claim of ours that we lost sight of. */
-static void settle_running(struct lane *l, struct engine_op *op)
+/* Somebody runs it: the op that this one was parked behind, another process, or a claim of ours that we lost sight
+ * of. */
+static void settle_running(struct lane *l, struct engine_op *op, const struct record *record)
 {
-    const struct record *record = &op->store.found;
     struct inflight *entry = inflight_find(&l->in_flight, &op->id);
     if (entry != NULL && !fence_equal(entry->record.fence, record->fence)) {
         lane_drop(l, entry);
@@ -71,65 +76,89 @@ static void settle_running(struct lane *l, struct engine_op *op)
         entry->poll_ms = LANE_POLL_MS_MIN;
         timers_set(&l->timers, &entry->timer, l->now.mono_ms + entry->poll_ms);
     }
-    if (entry != NULL) {
-        lane_attach(l, entry, op);
-        if (entry->kind == INFLIGHT_FOREIGN && entry->waiter_count == 0) {
-            lane_drop(l, entry);
-        }
+    if (entry == NULL) {
+        finish_verdict(l, op, VERDICT_IN_PROGRESS, record, NULL);
         return;
     }
-    op->verdict = VERDICT_IN_PROGRESS;
-    op->record = *record;
-    op->answer = NULL;
-    lane_finish(l, op);
+    lane_attach(l, entry, op);
+    if (entry->kind == INFLIGHT_FOREIGN && entry->waiter_count == 0) {
+        lane_drop(l, entry);
+    }
 }
 
-static void settle_found(struct lane *l, struct engine_op *op)
+/* What a record that stands there means for an op; `answer` is borrowed. */
+static void settle_found(struct lane *l, struct engine_op *op, const struct record *record,
+                         struct answer *answer)
 {
-    struct record *record = &op->store.found;
-    struct answer *answer = op->store.answer; /* owned now */
-    op->record = *record;
-    op->answer = NULL;
-    if (record->state == RECORD_DONE && answer != NULL) {
-        replay_cache_put(&l->cache, &op->id, record, answer);
-    }
     if (lane_mismatch(&op->fingerprint, &record->fingerprint)) {
-        answer_drop(answer);
-        op->verdict = VERDICT_MISMATCH;
-        lane_finish(l, op);
+        finish_verdict(l, op, VERDICT_MISMATCH, record, NULL);
     } else if (record->state == RECORD_DONE && answer != NULL) {
-        op->verdict = VERDICT_REPLAY;
-        op->answer = answer;
-        lane_finish(l, op);
+        finish_verdict(l, op, VERDICT_REPLAY, record, answer);
     } else if (record->state == RECORD_RUNNING) {
-        settle_running(l, op);
+        settle_running(l, op, record);
     } else if (record->state == RECORD_UNKNOWN) {
-        op->verdict = VERDICT_UNKNOWN;
-        lane_finish(l, op);
+        finish_verdict(l, op, VERDICT_UNKNOWN, record, NULL);
     } else {
         hapax_error err;
         lane_finish_error(l, op, error_set(&err, HAPAX_E_STORE_CORRUPT, 0, "a record has no answer"), &err);
     }
 }
 
-static void settle_begin(struct lane *l, struct engine_op *op)
+/* Take out the ops that were parked behind a claim of the batch: a list by `next`. */
+static struct engine_op *unpark(struct lane *l, const struct identity *id)
 {
-    switch (op->store.result) {
-    case STORE_APPLIED:
-        settle_fresh(l, op);
-        break;
-    case STORE_FOUND:
-        settle_found(l, op);
-        break;
-    default: {
-        hapax_error err;
-        answer_drop(op->store.answer);
-        lane_finish_error(
-            l, op, error_set(&err, HAPAX_E_STORE_CORRUPT, 0, "the store gave a claim a result that is none"),
-            &err);
-        break;
+    struct inflight *entry = inflight_find(&l->in_flight, id);
+    if (entry == NULL || entry->kind != INFLIGHT_CLAIMING) {
+        return NULL;
     }
+    struct engine_op *parked = entry->first;
+    for (struct engine_op *op = parked; op != NULL; op = op->next) {
+        op->waits_for = NULL;
     }
+    entry->first = entry->last = NULL;
+    entry->waiter_count = 0;
+    inflight_remove(&l->in_flight, entry);
+    return parked;
+}
+
+static void settle_begin(struct lane *l, struct engine_op *op, int code, const hapax_error *err)
+{
+    struct identity id = op->id;
+    struct record record = {0};
+    struct answer *answer = NULL;
+    hapax_error wrong;
+    if (code == 0) {
+        record = op->store.found;
+        answer = op->store.answer; /* owned */
+        if (op->store.result != STORE_APPLIED && op->store.result != STORE_FOUND) {
+            code =
+                error_set(&wrong, HAPAX_E_STORE_CORRUPT, 0, "the store gave a claim a result that is none");
+            err = &wrong;
+        }
+    }
+    /* From here on the op may be gone: its call-back can free it. */
+    struct engine_op *parked = unpark(l, &id);
+    if (code != 0) {
+        lane_finish_error(l, op, code, err);
+    } else if (op->store.result == STORE_APPLIED) {
+        settle_fresh(l, op, &record);
+    } else {
+        if (record.state == RECORD_DONE && answer != NULL) {
+            replay_cache_put(&l->cache, &id, &record, answer);
+        }
+        settle_found(l, op, &record, answer);
+    }
+    for (struct engine_op *next; parked != NULL; parked = next) {
+        next = parked->next;
+        if (code != 0) {
+            lane_finish_error(l, parked, code, err);
+        } else if (parked->take_over && record.state == RECORD_UNKNOWN) {
+            lane_push_pending(l, parked); /* it may do what the first one was not allowed to */
+        } else {
+            settle_found(l, parked, &record, answer);
+        }
+    }
+    answer_drop(answer);
 }
 
 /* --- the end of a claim --- */
@@ -261,8 +290,7 @@ static void settle_poll(struct lane *l, struct store_op *own, int code)
 static void settle_op(struct lane *l, struct engine_op *op)
 {
     switch (op->kind) {
-    case ENGINE_BEGIN:
-        settle_begin(l, op);
+    case ENGINE_BEGIN: /* settled apart */
         break;
     case ENGINE_COMPLETE:
     case ENGINE_RELEASE:
@@ -293,6 +321,8 @@ void lane_settle(struct lane *l, size_t place, int code, const hapax_error *err)
         settle_heartbeat(l, store, code);
     } else if (op == NULL) {
         settle_poll(l, store, code);
+    } else if (op->kind == ENGINE_BEGIN) {
+        settle_begin(l, op, code, err);
     } else if (code != 0) {
         lane_finish_error(l, op, code, err);
     } else {

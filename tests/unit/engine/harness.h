@@ -224,7 +224,8 @@ struct faulty {
     int write_code; /* of register_owner(): the probe */
     int generation_code;
     size_t applies; /* calls */
-    size_t extends; /* ops seen */
+    size_t claims;  /* ops seen */
+    size_t extends;
     size_t lookups;
     size_t largest; /* batch */
     size_t sweeps;
@@ -243,6 +244,7 @@ static UNUSED int faulty_apply(struct store *s, struct store_op *const *ops, siz
     f->applies++;
     f->largest = n > f->largest ? n : f->largest;
     for (size_t i = 0; i < n; i++) {
+        f->claims += ops[i]->kind == STORE_CLAIM;
         f->extends += ops[i]->kind == STORE_EXTEND;
         f->lookups += ops[i]->kind == STORE_LOOKUP;
         if (f->corrupt_set && identity_equal(&ops[i]->id, &f->corrupt)) {

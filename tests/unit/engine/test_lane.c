@@ -82,6 +82,117 @@ static void duplicates_of_one_batch_attach_to_its_first(void **state)
     engine_close(s.engine);
 }
 
+static void a_batch_asks_the_store_once_for_each_identity(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open_with(&s, (struct engine_options){.cache_off = true});
+    struct faulty *f = sim_wrap_store(&s);
+    struct asked a[6];
+    sim_complete(&s, "done", sim_claim(&s, "done", "body"), "answer");
+    size_t before = f->claims;
+    for (size_t i = 0; i < 6; i++) {
+        sim_submit(&s, make_begin(&a[i], "done", i < 5 ? "body" : "other", 0));
+    }
+    sim_turns(&s);
+    for (size_t i = 0; i < 5; i++) {
+        assert_verdict(&a[i], VERDICT_REPLAY);
+        take_answer_text(&a[i], "answer");
+    }
+    assert_verdict(&a[5], VERDICT_MISMATCH);
+    assert_int_equal(f->claims, before + 1);
+
+    /* Waiters that go round again do so together. */
+    struct fence fence = sim_claim(&s, "k", "body");
+    for (size_t i = 0; i < 6; i++) {
+        sim_do(&s, make_begin(&a[i], "k", "body", 1000));
+    }
+    before = f->claims;
+    struct asked release;
+    sim_do(&s, make_fenced(&release, ENGINE_RELEASE, "k", fence));
+    assert_verdict(&a[0], VERDICT_FRESH);
+    assert_int_equal(f->claims, before + 1);
+    sim_complete(&s, "k", a[0].op.record.fence, "answer");
+    for (size_t i = 1; i < 6; i++) {
+        assert_verdict(&a[i], VERDICT_ATTACHED);
+        take_answer_text(&a[i], "answer");
+    }
+    engine_close(s.engine);
+}
+
+static void one_of_a_batch_may_take_over_what_the_first_may_not(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open(&s);
+    struct fence fence = sim_claim(&s, "k", "body");
+    struct asked a[4];
+    sim_do(&s, make_fenced(&a[0], ENGINE_LOSE, "k", fence));
+    for (size_t i = 0; i < 4; i++) {
+        make_begin(&a[i], "k", i < 3 ? "body" : "other", 0)->op.take_over = i == 2;
+        sim_submit(&s, &a[i]);
+    }
+    sim_turns(&s);
+    assert_verdict(&a[0], VERDICT_UNKNOWN);
+    assert_verdict(&a[1], VERDICT_UNKNOWN);
+    assert_verdict(&a[2], VERDICT_FRESH);
+    assert_int_equal(a[2].op.record.fence.attempt, 2);
+    assert_verdict(&a[3], VERDICT_MISMATCH);
+    engine_close(s.engine);
+}
+
+static void duplicates_of_a_failed_batch_fail_with_their_first(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open(&s);
+    struct faulty *f = sim_wrap_store(&s);
+    struct asked a[3];
+    f->apply_code = HAPAX_E_STORE;
+    for (size_t i = 0; i < 3; i++) {
+        sim_submit(&s, make_begin(&a[i], "k", "body", 1000));
+    }
+    sim_turns(&s);
+    for (size_t i = 0; i < 3; i++) {
+        assert_code(&a[i], HAPAX_E_STORE);
+    }
+    f->apply_code = 0;
+    sim_claim(&s, "k", "body");
+    engine_close(s.engine);
+}
+
+static void heartbeats_claims_and_waiters_of_one_turn_all_find_room(void **state)
+{
+    (void)state;
+    enum { COUNT = 60 };
+    struct sim s;
+    sim_open(&s);
+    static struct asked running[COUNT];
+    static struct asked waiting[COUNT];
+    static struct asked fresh[COUNT];
+    static char keys[2 * COUNT][16];
+    for (size_t i = 0; i < COUNT; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%zu", i);
+        snprintf(keys[COUNT + i], sizeof keys[i], "n%zu", i);
+        make_begin(&running[i], keys[i], "body", 0)->op.heartbeat = true;
+        sim_do(&s, &running[i]);
+    }
+    s.now.mono_ms += 10000; /* all heartbeats are due in the turn that also brings these */
+    s.now.wall_ms += 10000;
+    for (size_t i = 0; i < COUNT; i++) {
+        sim_submit(&s, make_begin(&waiting[i], keys[i], "body", 1000));
+        sim_submit(&s, make_begin(&fresh[i], keys[COUNT + i], "body", 0));
+    }
+    sim_turns(&s);
+    sim_pass(&s, 1000);
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_verdict(&waiting[i], VERDICT_IN_PROGRESS);
+        assert_verdict(&fresh[i], VERDICT_FRESH);
+        sim_complete(&s, keys[i], running[i].op.record.fence, "answer");
+    }
+    engine_close(s.engine);
+}
+
 static void other_content_is_a_mismatch_while_it_runs_and_after(void **state)
 {
     (void)state;
@@ -901,6 +1012,10 @@ int main(void)
         cmocka_unit_test(duplicate_of_a_running_one_is_told_so_at_once_without_a_wait),
         cmocka_unit_test(waiters_get_the_first_ones_answer),
         cmocka_unit_test(duplicates_of_one_batch_attach_to_its_first),
+        cmocka_unit_test(a_batch_asks_the_store_once_for_each_identity),
+        cmocka_unit_test(one_of_a_batch_may_take_over_what_the_first_may_not),
+        cmocka_unit_test(duplicates_of_a_failed_batch_fail_with_their_first),
+        cmocka_unit_test(heartbeats_claims_and_waiters_of_one_turn_all_find_room),
         cmocka_unit_test(other_content_is_a_mismatch_while_it_runs_and_after),
         cmocka_unit_test(nothing_to_compare_matches_everything),
         cmocka_unit_test(a_wait_ends_when_its_time_is_over),
