@@ -120,7 +120,7 @@ static int unknown_field(struct load *l, const struct table *t, struct slice dot
     const struct field *own = elsewhere(t, item->name);
     const struct field *other = elsewhere(t == &config_table ? &route_table : &config_table, item->name);
     struct slice near = nearest(t, dotted, item->name);
-    if (table_find(t, item->name) != NULL) {
+    if (config_field_find(t, item->name) != NULL) {
         size_t dot = strcspn(item->name.ptr, ".");
         return load_fail(l, HAPAX_E_SYNTAX, item->line,
                          "a dot is a level of nesting: write %.*s: and below it %s:", (int)dot,
@@ -153,7 +153,7 @@ static int load_map(struct load *l, const struct table *t, const char *dotted, v
         int length = snprintf(name, sizeof name, "%s%.*s", dotted, SLICE_FORMAT(item->name));
         bool whole = length >= 0 && (size_t)length < sizeof name && (size_t)length == strlen(name) &&
                      memchr(item->name.ptr, '.', item->name.len) == NULL;
-        const struct field *f = whole ? table_find(t, slice_text(name)) : NULL;
+        const struct field *f = whole ? config_field_find(t, slice_text(name)) : NULL;
         int rc = 0;
         snprintf(l->name, sizeof l->name, "%s", name);
         l->suffix[0] = '\0';
@@ -352,7 +352,7 @@ int config_load_file(struct config **out, const char *path, hapax_error *err)
 
 static int set_plain(struct load *l, const struct table *t, const char *name, void *base, const char *text)
 {
-    const struct field *f = table_find(t, slice_text(name));
+    const struct field *f = config_field_find(t, slice_text(name));
     const struct yaml_node n = {.kind = YAML_TEXT, .size = 1, .complete = true, .text = slice_text(text)};
     HAPAX_ASSERT(f != NULL);
     return text == NULL ? 0 : set_field(l, f, base, &n);

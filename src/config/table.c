@@ -170,7 +170,7 @@ static const struct field limit_fields[] = {
      .kind = KIND_COUNT,
      MEMBER(config, waiters_max),
      .standard = "16384",
-     .min = 0,
+     .min = 1,
      .max = 1000000,
      .meaning = "Duplicates that wait for a running first one, all keys together; others get 409 at once.",
      .example = "16384"},
@@ -178,7 +178,7 @@ static const struct field limit_fields[] = {
      .kind = KIND_COUNT,
      MEMBER(config, waiters_per_key_max),
      .standard = "1024",
-     .min = 0,
+     .min = 1,
      .max = 1000000,
      .meaning = "The same for one key.",
      .example = "1024"},
@@ -505,7 +505,7 @@ const struct field *table_next(const struct table *t, const struct field *f)
     return NULL;
 }
 
-const struct field *table_find(const struct table *t, struct slice name)
+const struct field *config_field_find(const struct table *t, struct slice name)
 {
     const struct field *f = table_next(t, NULL);
     while (f != NULL && !slice_equal(slice_text(f->name), name)) {

@@ -84,7 +84,7 @@ extern const struct kind field_kinds[KIND_COUNT_OF_KINDS];
 
 /* Walk: f = table_next(t, NULL), then table_next(t, f), ... until NULL. */
 const struct field *table_next(const struct table *t, const struct field *f);
-const struct field *table_find(const struct table *t, struct slice name);
+const struct field *config_field_find(const struct table *t, struct slice name);
 /* Does a field's name begin with `name` and a dot? */
 bool table_has_group(const struct table *t, struct slice name);
 

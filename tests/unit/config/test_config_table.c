@@ -57,7 +57,7 @@ static void assert_fields_fit(const struct table *t)
         field_how(how, f); /* asserts that it fits */
         assert_true(strlen(how) > strlen("write "));
         assert_non_null(f->meaning);
-        assert_ptr_equal(table_find(t, slice_text(f->name)), f);
+        assert_ptr_equal(config_field_find(t, slice_text(f->name)), f);
         const char *dot = strchr(f->name, '.');
         assert_true(dot == NULL || strchr(dot + 1, '.') == NULL);
     }
