@@ -176,7 +176,7 @@ static bool step_head(struct conn *c)
         return true;
     }
     if (c->eof) {
-        conn_drop(c, false);
+        conn_finish(c, true);
     } else if (c->head_late) {
         begin_defect(c, HTTP_HEAD_TIMEOUT, "the head did not arrive in time");
         return true;
