@@ -12,24 +12,24 @@ extern "C" {
 #endif
 
 /* Only ever appended to; a number keeps its meaning for ever. */
-#define HAPAX_ERROR_LIST(X)                                                                        \
-    X(HAPAX_E_ARGUMENT, -1, "argument", "an argument is out of its documented range")              \
-    X(HAPAX_E_MEMORY, -2, "memory", "no memory; nothing was changed")                              \
-    X(HAPAX_E_STORE, -3, "store", "the store can't be reached or written; nothing was changed")    \
-    X(HAPAX_E_STORE_FULL, -4, "store-full", "the disk of the store is full")                       \
-    X(HAPAX_E_STORE_CORRUPT, -5, "store-corrupt", "the store is damaged")                          \
-    X(HAPAX_E_STORE_VERSION, -6, "store-version", "a newer version of hapax wrote this store")     \
-    X(HAPAX_E_BUSY, -7, "busy", "a queue or limit is full; try again later")                       \
-    X(HAPAX_E_LIMIT, -8, "limit", "the input is larger than its limit")                            \
-    X(HAPAX_E_STALE, -9, "stale", "the attempt no longer counts; nothing was changed")             \
-    X(HAPAX_E_NOT_FOUND, -10, "not-found", "there is no such record")                              \
-    X(HAPAX_E_SYNTAX, -11, "syntax", "the input is malformed")                                     \
-    X(HAPAX_E_MISSING, -12, "missing", "a part that is needed is absent")                          \
-    X(HAPAX_E_CLOSED, -13, "closed", "the engine or connection is closing")                        \
-    X(HAPAX_E_TIMEOUT, -14, "timeout", "the time allowed ran out")                                 \
-    X(HAPAX_E_CONFLICT, -15, "conflict", "the record is in a state that does not allow this")      \
-    X(HAPAX_E_SYSTEM, -16, "system", "an operating system call failed")                            \
-    X(HAPAX_E_UNSUPPORTED, -17, "unsupported", "this back end or build can't do that")             \
+#define HAPAX_ERROR_LIST(X)                                                                                  \
+    X(HAPAX_E_ARGUMENT, -1, "argument", "an argument is out of its documented range")                        \
+    X(HAPAX_E_MEMORY, -2, "memory", "no memory; nothing was changed")                                        \
+    X(HAPAX_E_STORE, -3, "store", "the store can't be reached or written; nothing was changed")              \
+    X(HAPAX_E_STORE_FULL, -4, "store-full", "the disk of the store is full")                                 \
+    X(HAPAX_E_STORE_CORRUPT, -5, "store-corrupt", "the store is damaged")                                    \
+    X(HAPAX_E_STORE_VERSION, -6, "store-version", "a newer version of hapax wrote this store")               \
+    X(HAPAX_E_BUSY, -7, "busy", "a queue or limit is full; try again later")                                 \
+    X(HAPAX_E_LIMIT, -8, "limit", "the input is larger than its limit")                                      \
+    X(HAPAX_E_STALE, -9, "stale", "the attempt no longer counts; nothing was changed")                       \
+    X(HAPAX_E_NOT_FOUND, -10, "not-found", "there is no such record")                                        \
+    X(HAPAX_E_SYNTAX, -11, "syntax", "the input is malformed")                                               \
+    X(HAPAX_E_MISSING, -12, "missing", "a part that is needed is absent")                                    \
+    X(HAPAX_E_CLOSED, -13, "closed", "the engine or connection is closing")                                  \
+    X(HAPAX_E_TIMEOUT, -14, "timeout", "the time allowed ran out")                                           \
+    X(HAPAX_E_CONFLICT, -15, "conflict", "the record is in a state that does not allow this")                \
+    X(HAPAX_E_SYSTEM, -16, "system", "an operating system call failed")                                      \
+    X(HAPAX_E_UNSUPPORTED, -17, "unsupported", "this back end or build can't do that")                       \
     X(HAPAX_E_CANCELED, -18, "canceled", "the caller gave it up")
 
 enum hapax_error_code {

@@ -23,8 +23,8 @@ extern "C" {
 
 #define HAPAX_VERSION "0.1.0" /* of this header; hapax_version() tells the library's */
 
-#define HAPAX_KEY_BYTES_MAX 255
-#define HAPAX_SCOPE_BYTES_MAX 4096
+#define HAPAX_KEY_BYTES_MAX    255
+#define HAPAX_SCOPE_BYTES_MAX  4096
 #define HAPAX_ANSWER_BYTES_MAX (16U * 1024U * 1024U)
 
 typedef struct hapax hapax;
@@ -32,10 +32,10 @@ typedef struct hapax_answer hapax_answer;
 
 /* Zero-initialise; 0 means the default in brackets. */
 typedef struct hapax_options {
-    size_t size;                 /* sizeof (hapax_options): lets the struct grow */
-    uint64_t replay_cache_bytes; /* answers kept in memory [32 MiB] */
-    uint32_t threads_waiting_max;/* callers that wait for a running first one [16384] */
-    int64_t busy_ms;             /* longest wait for another process's lock on the store [5000] */
+    size_t size;                  /* sizeof (hapax_options): lets the struct grow */
+    uint64_t replay_cache_bytes;  /* answers kept in memory [32 MiB] */
+    uint32_t threads_waiting_max; /* callers that wait for a running first one [16384] */
+    int64_t busy_ms;              /* longest wait for another process's lock on the store [5000] */
 } hapax_options;
 
 /* The states of a record and the verdicts of hapax_begin. Numbers never change their meaning. */
@@ -63,35 +63,35 @@ typedef struct hapax_claim {
 } hapax_claim;
 
 typedef struct hapax_request {
-    size_t size;            /* sizeof (hapax_request) */
-    const char *scope;      /* the namespace of keys: 1 to HAPAX_SCOPE_BYTES_MAX bytes, no control characters */
-    const char *key;        /* 1 to HAPAX_KEY_BYTES_MAX bytes of printable ASCII */
-    const void *content;    /* what was asked for, compared with the first time; NULL: never compared */
+    size_t size;         /* sizeof (hapax_request) */
+    const char *scope;   /* the namespace of keys: 1 to HAPAX_SCOPE_BYTES_MAX bytes, no control characters */
+    const char *key;     /* 1 to HAPAX_KEY_BYTES_MAX bytes of printable ASCII */
+    const void *content; /* what was asked for, compared with the first time; NULL: never compared */
     size_t content_bytes;
-    int64_t lease_ms;       /* how long the claim may stay silent [30000] */
-    int64_t ttl_ms;         /* how long the answer is kept, from the first claim [24 h] */
-    int64_t wait_ms;        /* how long to wait for a running first one [0: not at all] */
-    int take_over;          /* non-zero: an unknown outcome becomes this caller's next attempt. Only where doing it
+    int64_t lease_ms; /* how long the claim may stay silent [30000] */
+    int64_t ttl_ms;   /* how long the answer is kept, from the first claim [24 h] */
+    int64_t wait_ms;  /* how long to wait for a running first one [0: not at all] */
+    int take_over;    /* non-zero: an unknown outcome becomes this caller's next attempt. Only where doing it
                                twice is harmless. */
-    int heartbeat;          /* non-zero: the library extends the lease until the claim ends or the process dies */
+    int heartbeat;    /* non-zero: the library extends the lease until the claim ends or the process dies */
 } hapax_request;
 
 typedef struct hapax_result {
     hapax_verdict verdict;
-    hapax_claim claim;      /* FRESH */
-    hapax_answer *answer;   /* REPLAY, ATTACHED: owned, free with hapax_answer_free; else NULL */
-    int64_t claimed_ms;     /* instant of the first claim */
-    int64_t lease_ms;       /* instant until which a running claim counts */
-    int64_t expires_ms;     /* instant until which a done answer is kept */
+    hapax_claim claim;    /* FRESH */
+    hapax_answer *answer; /* REPLAY, ATTACHED: owned, free with hapax_answer_free; else NULL */
+    int64_t claimed_ms;   /* instant of the first claim */
+    int64_t lease_ms;     /* instant until which a running claim counts */
+    int64_t expires_ms;   /* instant until which a done answer is kept */
 } hapax_result;
 
 typedef struct hapax_record {
     hapax_state state;
     hapax_claim claim;
-    hapax_answer *answer;   /* done: owned, free with hapax_answer_free; else NULL */
+    hapax_answer *answer; /* done: owned, free with hapax_answer_free; else NULL */
     int64_t claimed_ms;
     int64_t lease_ms;
-    int64_t ended_ms;       /* done or unknown since; 0 while running */
+    int64_t ended_ms; /* done or unknown since; 0 while running */
     int64_t expires_ms;
 } hapax_record;
 

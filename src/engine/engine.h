@@ -61,7 +61,7 @@ struct engine_op {
     struct slice scope;             /* BEGIN */
     struct slice key;               /* BEGIN */
     struct fingerprint fingerprint; /* BEGIN */
-    struct fence fence;             /* COMPLETE, RELEASE, LOSE, EXTEND */
+    struct fence fence;             /* COMPLETE, RELEASE, LOSE, EXTEND; RESOLVE, FORGET: serial 0: any */
     int64_t lease_ms;               /* BEGIN, EXTEND; > 0 */
     int64_t ttl_ms;                 /* BEGIN > 0; COMPLETE: 0 keeps the claim's */
     int64_t wait_ms;                /* BEGIN: how long to wait for a running first one; 0: not at all */

@@ -230,6 +230,9 @@ static void settle_change(struct lane *l, struct engine_op *op)
     case STORE_ABSENT:
         lane_finish_error(l, op, HAPAX_E_NOT_FOUND, NULL);
         break;
+    case STORE_STALE:
+        lane_finish_error(l, op, HAPAX_E_STALE, NULL);
+        break;
     default:
         lane_finish_error(l, op, HAPAX_E_CONFLICT, NULL);
         break;

@@ -160,6 +160,10 @@ static void decide_by_hand(struct rule_decision *d, const struct store_op *op, c
         return;
     }
     struct record_step step = record_step(seen->state, event);
+    if (op->fence.serial != 0 && !fence_equal(op->fence, seen->fence)) {
+        d->result = STORE_STALE;
+        return;
+    }
     if (!step.allowed) {
         d->result = STORE_REFUSED;
         return;

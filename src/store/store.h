@@ -46,7 +46,9 @@ struct store_op {
     /* In. Slices are borrowed for the call. */
     enum store_op_kind kind;
     struct identity id;
-    struct fence fence;             /* COMPLETE, RELEASE, LOSE, EXTEND */
+    /* COMPLETE, RELEASE, LOSE, EXTEND: the claim's. RESOLVE, FORGET: serial 0 means whatever record stands
+     * there; else only the one with this fence (a finding about an older one changes nothing: STALE). */
+    struct fence fence;
     struct slice scope;             /* CLAIM */
     struct slice key;               /* CLAIM */
     struct fingerprint fingerprint; /* CLAIM; version 0: nothing to compare */

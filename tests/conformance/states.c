@@ -202,6 +202,35 @@ static void a_record_that_ends_after_its_ttl_is_kept_for_a_ttl_from_then(void **
     assert_int_equal(looked_up(w->s, "k", T0 + 4 * TTL).state, RECORD_ABSENT);
 }
 
+static void a_finding_about_an_older_claim_changes_nothing(void **state)
+{
+    struct world *w = *state;
+    struct fence first = claimed(w->s, "k", T0);
+    struct store_op lose = op_fenced(STORE_LOSE, "k", first);
+    do_op(w->s, &lose, T0 + 1);
+    struct store_op release = op_plain(STORE_RESOLVE, "k");
+    release.fence = first;
+    do_op(w->s, &release, T0 + 2);
+    assert_int_equal(release.result, STORE_APPLIED);
+
+    /* Claimed and lost again: a late finding about the first claim is refused, one about this claim is not. */
+    struct fence second = claimed(w->s, "k", T0 + 3);
+    lose = op_fenced(STORE_LOSE, "k", second);
+    do_op(w->s, &lose, T0 + 4);
+    for (int i = 0; i < 2; i++) {
+        struct store_op late = op_plain(i == 0 ? STORE_RESOLVE : STORE_FORGET, "k");
+        late.fence = first;
+        do_op(w->s, &late, T0 + 5);
+        assert_int_equal(late.result, STORE_STALE);
+        assert_int_equal(looked_up(w->s, "k", T0 + 5).state, RECORD_UNKNOWN);
+    }
+    struct store_op forget = op_plain(STORE_FORGET, "k");
+    forget.fence = second;
+    do_op(w->s, &forget, T0 + 6);
+    assert_int_equal(forget.result, STORE_APPLIED);
+    assert_int_equal(looked_up(w->s, "k", T0 + 6).state, RECORD_ABSENT);
+}
+
 static void an_extended_lease_ends_later(void **state)
 {
     struct world *w = *state;
@@ -361,6 +390,7 @@ const struct CMUnitTest state_tests[] = {
     STORE_TEST(a_claim_records_what_it_was_given),
     STORE_TEST(a_completion_ends_the_record_and_may_change_its_ttl),
     STORE_TEST(a_record_that_ends_after_its_ttl_is_kept_for_a_ttl_from_then),
+    STORE_TEST(a_finding_about_an_older_claim_changes_nothing),
     STORE_TEST(an_extended_lease_ends_later),
     STORE_TEST(a_claim_past_the_lease_writes_unknown_down),
     STORE_TEST(a_take_over_has_a_lease_an_owner_and_a_fingerprint_of_its_own),
