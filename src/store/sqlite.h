@@ -66,6 +66,7 @@ enum sqlite_statement {
 
 #define SQLITE_APPLICATION_ID 0x48617078 /* "Hapx" */
 #define SQLITE_SCHEMA_VERSION 1
+#define SQLITE_PAGE_BYTES     4096
 
 /* What the handles of one process know about the log of one database file. Hints only: nothing but
  * the time of checkpoints depends on them. */

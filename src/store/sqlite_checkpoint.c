@@ -14,11 +14,16 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
-/* In frames: pages of 4 KiB. */
-#define LOG_COPY_FROM  1024 /* maintain() leaves a shorter log alone */
-#define LOG_REST_SMALL 256  /* what a lane copies itself without being noticed: about a millisecond */
-#define LOG_LANE_ALONE 8192 /* past this the lane copies however much it is */
+/* In frames, each a page. */
+#define LOG_FRAMES(mib) ((mib) * (1 << 20) / SQLITE_PAGE_BYTES)
+#define LOG_COPY_FROM   LOG_FRAMES(4)  /* maintain() leaves a shorter log alone */
+#define LOG_REST_SMALL  LOG_FRAMES(1)  /* what a lane copies itself without being noticed, ... */
+#define LOG_REST_SHARE  8              /* ... or this part of a log that has become longer */
+#define LOG_LANE_ALONE  LOG_FRAMES(32) /* past this the lane copies however much it is, ... */
+#define LOG_STOP        LOG_FRAMES(56) /* ... and past this it lets maintain() get ahead first */
+#define LOG_STOP_MS_MAX 1000
 
 static pthread_mutex_t logs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sqlite_log *logs;
@@ -102,13 +107,25 @@ static int rest_of(const struct sqlite_log *log, int *frames)
     return copied <= *frames ? *frames - copied : *frames;
 }
 
+static int small_rest(int frames)
+{
+    int share = frames / LOG_REST_SHARE;
+    return share > LOG_REST_SMALL ? share : LOG_REST_SMALL;
+}
+
 void sqlite_log_finish(struct sqlite_store *s)
 {
     int frames;
     int rest = rest_of(s->log, &frames);
-    bool nearly = frames >= LOG_COPY_FROM && rest > 0 && rest <= LOG_REST_SMALL;
-    if (nearly || rest >= LOG_LANE_ALONE) {
-        copy(s); /* a failure shows in the commit that follows, if it matters */
+    bool nearly = frames >= LOG_COPY_FROM && rest > 0 && rest <= small_rest(frames);
+    if (!nearly && rest < LOG_LANE_ALONE && frames < LOG_STOP) {
+        return;
+    }
+    /* A failure shows in the commit that follows, if it matters. Busy: maintain() is copying, and will be for as
+     * long as commits outrun it; past the bound they have to wait, or the log would grow for ever. */
+    struct timespec pause = {.tv_nsec = 1000000};
+    for (int ms = 0; copy(s) == SQLITE_BUSY && frames >= LOG_STOP && ms < LOG_STOP_MS_MAX; ms++) {
+        nanosleep(&pause, NULL);
     }
 }
 
@@ -133,6 +150,7 @@ int sqlite_maintain(struct store *store, bool *more, hapax_error *err)
     if (rc != SQLITE_OK) {
         return sqlite_fail(s, rc, err);
     }
-    *more = rest_of(s->log, &frames) > LOG_REST_SMALL;
+    int rest = rest_of(s->log, &frames);
+    *more = rest > small_rest(frames);
     return 0;
 }
