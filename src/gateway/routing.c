@@ -95,6 +95,7 @@ int routing_make(struct routing **out, struct shared_config *config, hapax_error
 {
     *out = NULL;
     const struct config *c = config->config;
+    HAPAX_ASSERT(c->route_count > 0);
     struct routing *r = calloc(1, sizeof *r);
     if (r == NULL) {
         return error_code(err, HAPAX_E_MEMORY);
