@@ -1,8 +1,10 @@
 /* The client and its calls.
  *
  * A call is fresh (started in this turn), waiting (its origin has connections_max calls running) or active (it
- * holds a wire). The turn runs before the loop waits again: it does what calls asked for, hands fresh calls to
- * curl and lets curl begin. Call-backs come from the turn and from events, so never inside http_call_*. */
+ * holds a wire). The turn runs right after the loop has served all sockets that are ready: it does what calls
+ * asked for, hands fresh calls to curl and lets curl begin. So what happened on a kept connection before a call
+ * was started is known before that call could use it. Call-backs come from turns and events, never from inside
+ * http_call_*. */
 #include "net/http_client.h"
 
 #include "base/assert.h"
@@ -23,12 +25,18 @@ static void tear_down(struct http_client *c);
 
 /* --- Turns. --- */
 
-static void on_turn(uv_idle_t *idle);
+static void on_turn(uv_check_t *turn);
+
+static void on_hurry(uv_idle_t *hurry)
+{
+    (void)hurry;
+}
 
 void client_turn_soon(struct http_client *c)
 {
     if (!uv_is_active((uv_handle_t *)&c->turn)) {
-        uv_idle_start(&c->turn, on_turn);
+        uv_check_start(&c->turn, on_turn);
+        uv_idle_start(&c->hurry, on_hurry);
     }
 }
 
@@ -121,6 +129,7 @@ static void call_free(struct http_call *call, bool reuse)
     struct peer *p = call->peer;
     if (call->wire != NULL) {
         call->wire->call = NULL;
+        watch_unpark(call->wire);
         if (reuse && !origin_is_gone(p->origin)) {
             call->wire->next = p->pool;
             p->pool = call->wire;
@@ -307,10 +316,11 @@ static void dispatch(struct http_call *call)
     }
 }
 
-static void on_turn(uv_idle_t *idle)
+static void on_turn(uv_check_t *turn)
 {
-    struct http_client *c = idle->data;
-    uv_idle_stop(idle);
+    struct http_client *c = turn->data;
+    uv_check_stop(turn);
+    uv_idle_stop(&c->hurry);
     client_enter(c);
     run_errands(c);
     struct http_call *last =
@@ -508,13 +518,15 @@ int http_client_create(struct http_client **out, struct loop *l, hapax_error *er
         free(c);
         return error_code(err, HAPAX_E_MEMORY);
     }
-    uv_idle_init(c->uv, &c->turn);
+    uv_check_init(c->uv, &c->turn);
+    uv_idle_init(c->uv, &c->hurry);
     uv_timer_init(c->uv, &c->alarm);
     uv_timer_init(c->uv, &c->clock);
     c->turn.data = c;
+    c->hurry.data = c;
     c->alarm.data = c;
     c->clock.data = c;
-    c->handles_open = 3;
+    c->handles_open = 4;
     *out = c;
     return 0;
 }
@@ -545,6 +557,7 @@ static void tear_down(struct http_client *c)
     c->watches = NULL;
     c->watch_room = 0;
     uv_close((uv_handle_t *)&c->turn, free_client);
+    uv_close((uv_handle_t *)&c->hurry, free_client);
     uv_close((uv_handle_t *)&c->alarm, free_client);
     uv_close((uv_handle_t *)&c->clock, free_client);
 }

@@ -50,6 +50,8 @@ struct wire {
     struct wire *next;      /* in the pool */
     enum wire_mode mode;    /* as last set */
     char method[HTTP_CALL_METHOD_BYTES_MAX + 1];
+    int own_port;         /* local port of the connection that carries the request */
+    curl_socket_t parked; /* the socket that was in use but unwatched when the call was last paused */
     struct answer_head head;
     char error[CURL_ERROR_SIZE];
 };
@@ -124,7 +126,8 @@ struct http_client {
     struct loop *loop;
     uv_loop_t *uv;
     CURLM *multi;
-    uv_idle_t turn;         /* active while a turn is due: runs before the loop waits again */
+    uv_check_t turn;        /* active while a turn is due: runs right after the loop has polled */
+    uv_idle_t hurry;        /* active as long: keeps the loop from waiting when a turn is due */
     uv_timer_t alarm;       /* curl's timer */
     uv_timer_t clock;       /* the nearest deadline of a call, or something earlier */
     int64_t alarm_due_ms;   /* what curl asked for; -1: nothing */
@@ -182,5 +185,7 @@ int watch_on_alarm(CURLM *multi, long after_ms, void *user);
 curl_socket_t watch_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address);
 int watch_close_socket(void *user, curl_socket_t fd);
 void watch_alarm_fired(uv_timer_t *timer);
+/* The wire's call is over and its connection may be kept: watch the socket that a pause had left unwatched. */
+void watch_unpark(struct wire *w);
 
 #endif

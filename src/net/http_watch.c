@@ -5,11 +5,12 @@
  * on the idle socket. Whatever that is (the upstream closed, or sent bytes nobody asked for, such as a late
  * 408), the connection is made unusable: curl by itself would take such bytes for the answer to the next request.
  *
- * Invariant: a descriptor has at most one watch, and a kept watch is only ever one of a socket that
- * curl opened and closes through our call-backs; other descriptors (the resolver's) may vanish unseen. */
+ * Invariant: a descriptor has at most one watch, and one that outlives curl's interest (`kept`) is of a socket that
+ * carried a request: those curl closes through our call-back. Others (the resolver's, and those of connects that
+ * failed or came second) it closes behind our back, and their numbers may be in use again at once. */
 #include "net/http_client_parts.h"
 
-#include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,9 +21,10 @@ struct watch {
     curl_socket_t fd;
     int armed;  /* uv events asked of the loop */
     int wanted; /* uv events curl waits for; 0: none */
-    bool kept;  /* opened by watch_open_socket() */
+    bool kept;  /* a connection that carried a request */
     bool idle;  /* curl let go of it, and no paused call owns it */
     bool closing;
+    const struct wire *owner; /* of a socket that is neither watched nor idle: its call is paused */
 };
 
 enum { UNASKED_BYTES_MAX = 1 << 20 };
@@ -136,15 +138,48 @@ static void on_events(uv_poll_t *poll, int status, int events)
     client_leave(c);
 }
 
-/* Does the handle carry a call whose consumer has paused it? Then the socket is in use, though unwatched. */
-static bool is_paused(CURL *easy)
+static struct wire *wire_of(CURL *easy)
 {
     char *private = NULL;
-    if (easy == NULL || curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private) != CURLE_OK || private == NULL) {
+    if (easy == NULL || curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private) != CURLE_OK) {
+        return NULL;
+    }
+    return (struct wire *)(void *)private;
+}
+
+/* Is this the socket over which the wire's request goes? It may also be a closed one, or a new one of that number. */
+static bool carries(curl_socket_t fd, const struct wire *w)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a;
+    socklen_t len = sizeof a;
+    if (w->call == NULL || !w->call->sent || getsockname(fd, &a.any, &len) != 0) {
         return false;
     }
-    const struct wire *wire = (const struct wire *)(void *)private;
-    return wire->call != NULL && (wire->call->paused || wire->call->send_paused);
+    return (a.any.sa_family == AF_INET && ntohs(a.v4.sin_port) == w->own_port) ||
+           (a.any.sa_family == AF_INET6 && ntohs(a.v6.sin6_port) == w->own_port);
+}
+
+static void let_go(struct watch *w, CURL *easy)
+{
+    struct wire *wire = wire_of(easy);
+    w->wanted = 0;
+    w->kept = w->kept || (wire != NULL && carries(w->fd, wire));
+    if (!w->kept) {
+        close_watch(w);
+    } else if (wire != NULL && wire->call != NULL && (wire->call->paused || wire->call->send_paused)) {
+        wire->parked = w->fd;
+        w->owner = wire;
+        (void)arm(w, 0);
+    } else {
+        w->idle = true;
+        if (w->armed == 0) {
+            (void)arm(w, UV_READABLE);
+        }
+    }
 }
 
 int watch_on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *socket_user)
@@ -153,16 +188,8 @@ int watch_on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *so
     struct http_client *c = user;
     struct watch *w = find(c, fd);
     if (what == CURL_POLL_REMOVE || what == CURL_POLL_NONE) {
-        if (w == NULL) {
-            return 0;
-        }
-        w->wanted = 0;
-        if (!w->kept) {
-            close_watch(w);
-        } else if (is_paused(easy)) {
-            (void)arm(w, 0);
-        } else {
-            w->idle = true;
+        if (w != NULL) {
+            let_go(w, easy);
         }
         return 0;
     }
@@ -173,10 +200,22 @@ int watch_on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *so
         }
     }
     w->idle = false;
+    w->owner = NULL;
     w->wanted =
         ((what & CURL_POLL_IN) != 0 ? UV_READABLE : 0) | ((what & CURL_POLL_OUT) != 0 ? UV_WRITABLE : 0);
     (void)arm(w, w->wanted);
     return 0;
+}
+
+void watch_unpark(struct wire *wire)
+{
+    struct watch *w = find(wire->client, wire->parked);
+    wire->parked = CURL_SOCKET_BAD;
+    if (w != NULL && w->owner == wire) {
+        w->owner = NULL;
+        w->idle = true;
+        (void)arm(w, UV_READABLE);
+    }
 }
 
 curl_socket_t watch_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
@@ -184,16 +223,19 @@ curl_socket_t watch_open_socket(void *user, curlsocktype purpose, struct curl_so
     (void)purpose;
     struct http_client *c = user;
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
-    if (fd < 0) {
-        return CURL_SOCKET_BAD;
+    struct watch *stale = find(c, fd);
+    if (stale != NULL) {
+        /* curl closed a socket of this number and opens the next one before telling us; where it wants the
+         * same events of it, it will not tell us at all. */
+        int wanted = stale->wanted;
+        close_watch(stale);
+        struct watch *w = open_watch(c, fd);
+        if (w != NULL) {
+            w->wanted = wanted;
+            (void)arm(w, wanted);
+        }
     }
-    struct watch *w = open_watch(c, fd);
-    if (w == NULL) {
-        close(fd);
-        return CURL_SOCKET_BAD;
-    }
-    w->kept = true;
-    return fd;
+    return fd >= 0 ? fd : CURL_SOCKET_BAD;
 }
 
 int watch_close_socket(void *user, curl_socket_t fd)

@@ -12,8 +12,8 @@ static int on_request(void *user, char *peer_ip, char *own_ip, int peer_port, in
     (void)peer_ip;
     (void)own_ip;
     (void)peer_port;
-    (void)own_port;
-    struct http_call *call = ((struct wire *)user)->call;
+    struct wire *w = user;
+    struct http_call *call = w->call;
     if (call->cancelled) {
         return CURL_PREREQFUNC_ABORT;
     }
@@ -22,6 +22,7 @@ static int on_request(void *user, char *peer_ip, char *own_ip, int peer_port, in
         return CURL_PREREQFUNC_ABORT;
     }
     call->sent = true;
+    w->own_port = own_port;
     call_heard(call);
     return CURL_PREREQFUNC_OK;
 }
@@ -155,6 +156,7 @@ struct wire *wire_create(struct http_client *c, const struct http_origin *origin
         return NULL;
     }
     w->client = c;
+    w->parked = CURL_SOCKET_BAD;
     answer_head_init(&w->head);
     w->easy = curl_easy_init();
     if (w->easy == NULL || !set_callbacks(w) || !set_constants(w) || !set_origin(w, origin)) {
