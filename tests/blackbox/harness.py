@@ -24,6 +24,12 @@ HAPAX = BUILD / "hapax"
 PATIENCE_S = 60  # guard against hanging, generous for sanitizers
 
 
+def is_sanitized():
+    """Sanitizers keep freed memory and shadow all of it: figures of memory mean nothing under them."""
+    data = HAPAX.read_bytes()
+    return b"__asan_init" in data or b"__tsan_init" in data
+
+
 def wait_until(condition, what, patience_s=PATIENCE_S):
     """Return the first true value of condition()."""
     end = time.monotonic() + patience_s
@@ -182,8 +188,10 @@ def request_bytes(method, target, headers=(), body=b"", version="HTTP/1.1", host
 
 
 class Connection:
-    def __init__(self, port, host="127.0.0.1"):
+    def __init__(self, port, host="127.0.0.1", tls=None, tls_host="localhost"):
         self.sock = socket.create_connection((host, port), timeout=PATIENCE_S)
+        if tls is not None:
+            self.sock = tls.wrap_socket(self.sock, server_hostname=tls_host)
         self.reader = Reader(self.sock)
 
     def send(self, data):
@@ -238,22 +246,23 @@ class Upstream:
     """A real HTTP server whose requests are its effects. `answer` may be an Answer or a function of the
     request (a Message with .number, counted from 1)."""
 
-    def __init__(self, answer=None):
+    def __init__(self, answer=None, port=0, tls=None):
         self.answer = answer or Answer()
+        self.tls = tls  # an ssl.SSLContext: it speaks https
         self.requests = []
         self.lock = threading.Lock()
         self.stopping = threading.Event()
         self.connections = set()
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind(("127.0.0.1", 0))
+        self.listener.bind(("127.0.0.1", port))
         self.listener.listen(4096)
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"https://localhost:{self.port}" if self.tls else f"http://127.0.0.1:{self.port}"
 
     def effects(self, target=None):
         with self.lock:
@@ -271,8 +280,14 @@ class Upstream:
             threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
 
     def serve(self, sock):
-        reader = Reader(sock)
         with contextlib.suppress(Ended, OSError):
+            if self.tls is not None:
+                with self.lock:
+                    self.connections.discard(sock)
+                sock = self.tls.wrap_socket(sock, server_side=True)
+                with self.lock:
+                    self.connections.add(sock)
+            reader = Reader(sock)
             while self.one(sock, reader):
                 pass
         with self.lock:
@@ -321,11 +336,62 @@ class Upstream:
 
     def close(self):
         self.stopping.set()
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which would keep it open
         self.listener.close()
         with self.lock:
             for sock in self.connections:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
+
+
+class Listener:
+    """An upstream whose every byte a test decides: handle(sock, reader, number) runs in a thread for each
+    connection, counted from 1; the connection is closed when it returns. What it raises is kept in .errors,
+    but for the gateway's end of the connection."""
+
+    def __init__(self, handle):
+        self.handle = handle
+        self.connections = []
+        self.errors = []
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(64)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def accept(self):
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connections.append(sock)
+            threading.Thread(target=self.serve, args=(sock, len(self.connections)), daemon=True).start()
+
+    def serve(self, sock, number):
+        try:
+            self.handle(sock, Reader(sock), number)
+        except (Ended, ConnectionError):
+            pass
+        except Exception as error:
+            self.errors.append(error)
+        finally:
+            sock.close()
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for sock in self.connections:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        assert not self.errors, self.errors
 
 
 # --- The gateway -----------------------------------------------------------------------------------
@@ -334,15 +400,17 @@ class Upstream:
 class Gateway:
     """`hapax serve` as a process of its own, on ports that the kernel chose."""
 
-    def __init__(self, folder, config, store=None, environment=None):
+    def __init__(self, folder, config, store=None, environment=None, arguments=None):
         self.folder = pathlib.Path(folder)
         self.config_path = self.folder / "hapax.yaml"
         self.log_path = self.folder / "hapax.log"
         self.store_path = self.folder / "hapax.db"
         self.store = store or f"sqlite:{self.store_path}"
         self.environment = {**os.environ, **(environment or {})}
+        self.arguments = arguments or ["--config", self.config_path]
         self.process = None
-        self.write_config(config)
+        if config is not None:
+            self.write_config(config)
 
     def write_config(self, config):
         self.config_path.write_text(config)
@@ -351,8 +419,8 @@ class Gateway:
         self.log = open(self.log_path, "ab")
         at = self.log.tell()
         self.process = subprocess.Popen(
-            [HAPAX, "serve", "--config", self.config_path, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-             "--store", self.store],
+            [HAPAX, "serve", *self.arguments, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store",
+             self.store],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=self.environment, cwd=self.folder,
         )
 
