@@ -12,10 +12,11 @@
  *   code=WORD    the code of a failure, by its name in hapax/error.h ("store", "store-full", "timeout", ...);
  *                default store
  *   delay=MS     each apply() sleeps first
- *   control=PATH the file at PATH holds a SPEC without control=; whenever its content differs from the last
- *                time, it becomes the plan (counting starts anew) before the next apply(). No file, or an
- *                empty one: pass everything through. A test switches a running gateway's store with it; write
- *                another file and rename() it. PATH ends at the next ',' or ':'.
+ *   control=PATH stands first: the file at PATH holds a SPEC without control=. Whenever its content
+ *                differs from the last time, it becomes the plan (counting starts anew) before the next
+ *                apply(); an empty file, or none any more, passes everything through. Until there first is
+ *                such a file, the rest of this SPEC counts. A test switches a running gateway's store with it:
+ *                write another file and rename() it. PATH ends at the next ',' or ':'.
  *
  * Only apply() is touched; sweep, list and the rest pass through, but for `every=1`, under which sweep,
  * abandon, register_owner, forget_owner, generation and stats fail, too: the store is down.

@@ -189,6 +189,11 @@ static int claim_identity(struct sqlite_store *s, const struct identity *id, boo
     return code;
 }
 
+static bool stands_in_running(enum record_state state)
+{
+    return state == RECORD_RUNNING;
+}
+
 /* A record as one op sees it. */
 struct view {
     bool there;
@@ -210,6 +215,9 @@ static int load_row(struct sqlite_store *s, enum sqlite_statement which, uint64_
     v->there = rc == SQLITE_ROW;
     if (rc == SQLITE_ROW) {
         code = sqlite_row_record(s, st, &v->record, id, err);
+        if (code == 0 && which == SQL_load_ended && stands_in_running(v->record.state)) {
+            code = sqlite_damaged(s, "its state", err);
+        }
         if (code == 0 && answer != NULL && record_state_at(&v->record, now_ms) == RECORD_DONE) {
             code = sqlite_row_answer(s, st, answer, err);
         }
@@ -316,11 +324,6 @@ static int delete_row(struct sqlite_store *s, enum sqlite_statement which, uint6
     }
     sqlite3_bind_int64(st, 1, (int64_t)serial);
     return sqlite_run(s, st, err);
-}
-
-static bool stands_in_running(enum record_state state)
-{
-    return state == RECORD_RUNNING;
 }
 
 static int update(struct sqlite_store *s, const struct record *from, const struct record *to,
