@@ -38,16 +38,15 @@ static bool keep_view(struct conn *c)
 /* More plaintext out of what TLS holds. false: there is none now. */
 static bool pull_tls(struct conn *c)
 {
-    enum { RECORD_BYTES = 16 * 1024 };
     if (c->tls == NULL || c->eof || c->closing || !keep_view(c)) {
         return false;
     }
-    if (buf_reserve(&c->in, RECORD_BYTES) != 0) {
+    if (buf_reserve(&c->in, TLS_RECORD_BYTES) != 0) {
         conn_drop(c, false);
         return false;
     }
     size_t used = 0;
-    enum tls_step step = tls_conn_read(c->tls, c->in.ptr + c->in.len, RECORD_BYTES, &used);
+    enum tls_step step = tls_conn_read(c->tls, c->in.ptr + c->in.len, TLS_RECORD_BYTES, &used);
     conn_send_tls(c); /* a key update's answer, or an alert */
     c->in.len += used;
     c->view = buf_slice(&c->in);
@@ -383,7 +382,7 @@ static void alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     (void)suggested;
     struct conn *c = handle->data;
-    *out = uv_buf_init(c->server->read_buffer, READ_BYTES);
+    *out = uv_buf_init(c->server->read_buffer, c->tls != NULL ? TLS_RECORD_BYTES : READ_BYTES);
 }
 
 /* Bytes nobody asked for yet are read on up to a bound, because only a reading socket shows that the client is gone. */

@@ -24,7 +24,8 @@
 #include "net/tls.h"
 
 enum {
-    READ_BYTES = 64 * 1024,         /* the buffer all connections of a server read into */
+    READ_BYTES = 64 * 1024, /* the buffer all connections of a server read into */
+    TLS_RECORD_BYTES = 16 * 1024,
     UNREAD_BYTES_MAX = 16 * 1024,   /* kept for a connection whose exchange does not read */
     CORK_BYTES_MAX = 16 * 1024,     /* small writes of one turn are put together up to here */
     DISCARD_BYTES_MAX = 64 * 1024,  /* of a body nobody read */

@@ -125,6 +125,19 @@ void conn_send_tls(struct conn *c)
     tls_conn_output_taken(c->tls);
 }
 
+/* Record by record: OpenSSL's memory buffers never shrink, so they may not see a whole body. */
+static void send_encrypted(struct conn *c, struct slice bytes)
+{
+    while (bytes.len > TLS_RECORD_BYTES && !c->closing) {
+        send_encrypted(c, slice_of(bytes.ptr, TLS_RECORD_BYTES));
+        conn_send_tls(c);
+        bytes = slice_from(bytes, TLS_RECORD_BYTES);
+    }
+    if (!c->closing && tls_conn_write(c->tls, bytes) != 0) {
+        broken(c, (struct write_owner){0});
+    }
+}
+
 void conn_send(struct conn *c, uv_buf_t *bufs, unsigned n, struct write_owner owner)
 {
     if (c->closing) {
@@ -135,11 +148,8 @@ void conn_send(struct conn *c, uv_buf_t *bufs, unsigned n, struct write_owner ow
         send_raw(c, bufs, n, owner);
         return;
     }
-    for (unsigned i = 0; i < n; i++) {
-        if (tls_conn_write(c->tls, slice_of(bufs[i].base, bufs[i].len)) != 0) {
-            broken(c, owner);
-            return;
-        }
+    for (unsigned i = 0; i < n && !c->closing; i++) {
+        send_encrypted(c, slice_of(bufs[i].base, bufs[i].len));
     }
     conn_send_tls(c);
     release(owner);

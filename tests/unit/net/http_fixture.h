@@ -154,7 +154,7 @@ static inline void on_request(void *ctx, struct http_exchange *x)
     http_exchange_set_user(x, w);
     if (is_path(x, "/early")) {
         http_respond(x, 200, SLICE_LITERAL(""), SLICE_LITERAL("early"));
-    } else if (is_path(x, "/hold") || is_path(x, "/pause")) {
+    } else if (is_path(x, "/hold") || is_path(x, "/keep") || is_path(x, "/pause")) {
         f->held = x;
     } else if (is_path(x, "/dribble")) {
         f->held = x;
@@ -231,8 +231,10 @@ static inline void on_writable(void *ctx, struct http_exchange *x)
 
 static inline void on_gone(void *ctx, struct http_exchange *x)
 {
+    if (!is_path(x, "/keep")) {
+        http_exchange_done(x);
+    }
     note(ctx, GONE);
-    http_exchange_done(x);
 }
 
 static inline void on_close(void *ctx, struct http_exchange *x)

@@ -47,6 +47,32 @@ static void a_reset_is_noticed_while_the_exchange_runs(void **state)
     fixture_stop(&f);
 }
 
+static void done_with_held(struct fixture *f, void *arg)
+{
+    (void)arg;
+    http_exchange_done(f->held);
+}
+
+static void an_exchange_outlives_its_client_until_it_is_done(void **state)
+{
+    (void)state;
+    struct fixture f;
+    with_server(&f);
+    struct client *c = client_open(&f);
+    struct linger at_once = {.l_onoff = 1};
+    send_text(c, "GET /keep HTTP/1.1\r\n" HOST "\r\n");
+    await(&f, REQUEST, 1);
+    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    client_close(c);
+    await(&f, GONE, 1);
+    fixture_call(&f, respond_held, "to nobody"); /* ignored; the exchange is still there */
+    settle(&f);
+    assert_int_equal(count(&f, CLOSED), 0);
+    fixture_call(&f, done_with_held, NULL);
+    await(&f, CLOSED, 1);
+    fixture_stop(&f);
+}
+
 /* --- Time. --- */
 
 static void a_head_that_drips_is_cut_off(void **state)
@@ -332,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_half_closed_client_gets_its_answer),
         cmocka_unit_test(a_reset_is_noticed_while_the_exchange_runs),
+        cmocka_unit_test(an_exchange_outlives_its_client_until_it_is_done),
         cmocka_unit_test(a_head_that_drips_is_cut_off),
         cmocka_unit_test(connections_without_a_request_are_closed),
         cmocka_unit_test(a_body_that_stalls_is_reported),
