@@ -164,7 +164,7 @@ static bool decide_from_cache(struct lane *l, struct engine_op *op)
 static void add_to_batch(struct lane *l, struct engine_op *op, struct store_op *store)
 {
     l->batch[l->batch_count] = store;
-    l->places[l->batch_count] = (struct batch_place){op};
+    l->batch_ops[l->batch_count] = op;
     l->batch_count++;
 }
 

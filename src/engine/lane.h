@@ -55,11 +55,6 @@ struct lane_counters {
     _Atomic(uint64_t) commit_us_sum;
 };
 
-/* One place of a batch. */
-struct batch_place {
-    struct engine_op *op; /* NULL: the lane's own heartbeat (EXTEND) or poll (LOOKUP) */
-};
-
 /* Ops on their way back to one port, the newest first. */
 struct port_chain {
     struct engine_port *port;
@@ -103,7 +98,8 @@ struct lane {
     size_t batch_count;
     size_t batch_claims; /* in-flight entries reserved by this batch */
     struct store_op *batch[LIMIT_BATCH_OPS_MAX];
-    struct batch_place places[LIMIT_BATCH_OPS_MAX];
+    struct engine_op
+        *batch_ops[LIMIT_BATCH_OPS_MAX]; /* NULL: the lane's own heartbeat (EXTEND) or poll (LOOKUP) */
     size_t own_count;
     struct store_op own[LANE_OWN_OPS_MAX];
 

@@ -22,12 +22,6 @@ static int64_t after(int64_t mono_ms, int64_t duration_ms)
     return duration_ms < INT64_MAX - mono_ms ? mono_ms + duration_ms : INT64_MAX;
 }
 
-static enum record_state state_now(const struct lane *l, const struct record *r)
-{
-    bool own_clock = (l->store->backend->capabilities & STORE_HAS_CLOCK) != 0;
-    return own_clock ? r->state : record_state_at(r, l->now.wall_ms);
-}
-
 /* The lease of one of ours now ends at now + lease_ms. */
 static void renew(struct lane *l, struct inflight *entry, int64_t lease_ms)
 {
@@ -209,8 +203,7 @@ static void settle_extend(struct lane *l, struct engine_op *op)
 static void settle_lookup(struct lane *l, struct engine_op *op)
 {
     op->record = op->store.found;
-    op->record.state = op->store.result == STORE_APPLIED ? state_now(l, &op->record) : RECORD_ABSENT;
-    if (op->record.state == RECORD_ABSENT) {
+    if (op->store.result != STORE_APPLIED || op->record.state == RECORD_ABSENT) {
         answer_drop(op->store.answer);
         lane_finish_error(l, op, HAPAX_E_NOT_FOUND, NULL);
         return;
@@ -274,7 +267,7 @@ static void settle_poll(struct lane *l, struct store_op *own, int code)
         return;
     }
     bool same = code == 0 && own->result == STORE_APPLIED && fence_equal(own->found.fence, own->fence);
-    enum record_state state = same ? state_now(l, &own->found) : RECORD_ABSENT;
+    enum record_state state = same ? own->found.state : RECORD_ABSENT;
     if (code != 0 || state == RECORD_RUNNING) {
         poll_again(l, entry);
         answer_drop(answer);
@@ -315,7 +308,7 @@ static void settle_op(struct lane *l, struct engine_op *op)
 
 void lane_settle(struct lane *l, size_t place, int code, const hapax_error *err)
 {
-    struct engine_op *op = l->places[place].op;
+    struct engine_op *op = l->batch_ops[place];
     struct store_op *store = l->batch[place];
     if (code == 0 && store->kind != STORE_LOOKUP && store->result == STORE_APPLIED) {
         lane_store_works(l);

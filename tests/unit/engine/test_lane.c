@@ -527,6 +527,30 @@ static void a_lease_taken_away_in_the_store_ends_the_heartbeat(void **state)
     engine_close(s.engine);
 }
 
+static void waiters_of_a_claim_that_turns_out_lost_ask_the_store(void **state)
+{
+    (void)state;
+    static const enum engine_op_kind kinds[] = {ENGINE_COMPLETE, ENGINE_RELEASE, ENGINE_EXTEND};
+    for (size_t i = 0; i < 3; i++) {
+        struct sim s;
+        sim_open(&s);
+        struct fence fence = sim_claim(&s, "k", "body");
+        struct asked waiter;
+        sim_do(&s, make_begin(&waiter, "k", "body", 60000));
+        struct lane *l = engine_lane(s.engine, 0);
+        uint32_t changed;
+        assert_int_equal(l->store->backend->abandon(l->store, l->owner, s.now.wall_ms, 9, &changed, NULL), 0);
+        struct asked a;
+        make_complete(&a, "k", fence, "too late")->op.kind = kinds[i];
+        a.op.lease_ms = 1000;
+        sim_do(&s, &a);
+        assert_code(&a, HAPAX_E_STALE);
+        answer_drop(a.op.answer);
+        assert_verdict(&waiter, VERDICT_UNKNOWN);
+        engine_close(s.engine);
+    }
+}
+
 static void extend_moves_the_end_of_a_lease(void **state)
 {
     (void)state;
@@ -539,6 +563,9 @@ static void extend_moves_the_end_of_a_lease(void **state)
     assert_code(&a, 0);
     assert_int_equal(a.op.record.lease_ms, s.now.wall_ms + 30000);
     sim_pass(&s, 29999);
+    struct engine_stats stats;
+    engine_stats(s.engine, &stats);
+    assert_int_equal(stats.in_flight, 1);
     sim_do(&s, make_begin(&a, "k", "body", 0));
     assert_verdict(&a, VERDICT_IN_PROGRESS);
     sim_pass(&s, 1);
@@ -617,13 +644,13 @@ static void only_the_op_on_a_damaged_record_fails(void **state)
         sim_submit(&s, make_begin(&a[i], letters[i], "body", 0));
     }
     f->corrupt_set = true;
-    f->corrupt = a[2].op.id;
+    f->corrupt = a[3].op.id;
     sim_turns(&s);
-    assert_verdict(&a[0], VERDICT_FRESH);
-    assert_verdict(&a[1], VERDICT_FRESH);
-    assert_code(&a[2], HAPAX_E_STORE_CORRUPT);
-    assert_string_equal(a[2].op.error.message, "a row is damaged");
-    assert_verdict(&a[3], VERDICT_FRESH);
+    for (size_t i = 0; i < 3; i++) {
+        assert_verdict(&a[i], VERDICT_FRESH);
+    }
+    assert_code(&a[3], HAPAX_E_STORE_CORRUPT);
+    assert_string_equal(a[3].op.error.message, "a row is damaged");
     assert_true(engine_store_ok(s.engine, NULL)); /* the store as a whole works */
     engine_close(s.engine);
 }
@@ -1032,6 +1059,7 @@ int main(void)
         cmocka_unit_test(a_lane_that_wakes_up_late_does_not_extend_a_lost_lease),
         cmocka_unit_test(a_heartbeat_survives_a_short_failure_of_the_store),
         cmocka_unit_test(a_lease_taken_away_in_the_store_ends_the_heartbeat),
+        cmocka_unit_test(waiters_of_a_claim_that_turns_out_lost_ask_the_store),
         cmocka_unit_test(extend_moves_the_end_of_a_lease),
         cmocka_unit_test(a_failing_store_fails_the_batch_and_nothing_else),
         cmocka_unit_test(a_store_that_was_down_is_found_again_without_traffic),
