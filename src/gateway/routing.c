@@ -104,7 +104,11 @@ int routing_make(struct routing **out, struct shared_config *config, hapax_error
     r->config = config;
     atomic_fetch_add(&config->references, 1);
     r->targets = calloc(c->route_count, sizeof *r->targets);
-    int rc = r->targets == NULL ? error_code(err, HAPAX_E_MEMORY) : 0;
+    int rc = 0;
+    if (r->targets == NULL) {
+        rc = HAPAX_E_MEMORY;
+        error_code(err, rc);
+    }
     for (size_t i = 0; rc == 0 && i < c->route_count; i++) {
         r->count = i + 1;
         rc = make_target(&r->targets[i], &c->routes[i], err);
