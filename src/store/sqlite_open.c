@@ -167,12 +167,15 @@ static int set_up(struct sqlite_store *s, hapax_error *err)
         return error_set(err, HAPAX_E_STORE, 0,
                          "%.150s: holds no store yet, or an older one; start hapax serve once", s->path);
     }
-    /* secure_delete FAST: zero what was deleted where that writes no further page. */
-    char sql[256];
+    /* page_size counts in a fresh file only. secure_delete FAST: zero what was deleted where that writes no further
+     * page. No auto_vacuum: its pointer pages would be written by every commit that takes or frees a page;
+     * freed pages are used again instead, and VACUUM is there for who wants the file smaller. */
+    char sql[320];
     snprintf(sql, sizeof sql,
-             "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = FAST;"
+             "PRAGMA page_size = %d; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA "
+             "secure_delete = FAST;"
              "PRAGMA cache_size = -%d; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = %d;",
-             CACHE_KIB, LOG_BYTES_KEPT);
+             SQLITE_PAGE_BYTES, CACHE_KIB, LOG_BYTES_KEPT);
     code = execute(s, sql, err);
     if (code == 0 && !s->read_only) {
         code = use_log(s, err);
