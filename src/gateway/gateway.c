@@ -16,7 +16,6 @@ enum { WORKERS_MAX = 64, DRAIN_CHECK_MS = 20 };
 struct gateway {
     struct shared shared;
     struct shared_config *config; /* the first thread's reference to the current one */
-    struct tls_context *tls;
     struct worker *workers;
     pthread_t *threads; /* of workers 1 to n-1 */
     uint32_t worker_count;
@@ -59,11 +58,8 @@ static int open_workers(struct gateway *g, hapax_error *err)
         return error_code(err, HAPAX_E_MEMORY);
     }
     int rc = 0;
-    if (c->tls_certificate != NULL) {
-        rc = tls_context_create(&g->tls, c->tls_certificate, c->tls_key, err);
-    }
     for (uint32_t i = 0; rc == 0 && i < g->worker_count; i++) {
-        rc = worker_open(&g->workers[i], &g->shared, g->config, g->tls, g->worker_count > 1, err);
+        rc = worker_open(&g->workers[i], &g->shared, g->config, g->worker_count > 1, err);
         g->open_count += rc == 0 ? 1 : 0;
     }
     return rc;
@@ -75,19 +71,18 @@ int gateway_open(struct gateway **out, struct config *config, hapax_error *err)
 {
     *out = NULL;
     struct gateway *g = calloc(1, sizeof *g);
-    struct shared_config *shared = calloc(1, sizeof *shared);
-    if (g == NULL || shared == NULL) {
-        free(g);
-        free(shared);
+    if (g == NULL) {
         config_free(config);
         return error_code(err, HAPAX_E_MEMORY);
     }
-    shared->references = 1;
-    shared->config = config;
-    g->config = shared;
+    int rc = shared_config_make(&g->config, config, err);
+    if (rc != 0) {
+        free(g);
+        return rc;
+    }
     g->shared.body_bytes_max = config->body_memory_max;
     g->started_wall_ms = clock_wall_ms();
-    int rc = open_engine(g, config, err);
+    rc = open_engine(g, config, err);
     rc = rc != 0 ? rc : open_workers(g, err);
     if (rc == 0 && loop_timer_create(&g->drain_timer, g->workers[0].loop, drain_check, g) != 0) {
         rc = error_code(err, HAPAX_E_MEMORY);
@@ -185,7 +180,6 @@ void gateway_close(struct gateway *g)
     for (uint32_t i = 0; i < g->open_count; i++) {
         worker_close(&g->workers[i]);
     }
-    tls_context_drop(g->tls);
     shared_config_drop(g->config);
     free(g->workers);
     free(g->threads);
@@ -247,15 +241,13 @@ static void compare(struct buf *notes, const struct config *a, const struct conf
 
 int gateway_reload(struct gateway *g, struct config *config, struct buf *notes, hapax_error *err)
 {
-    struct shared_config *shared = calloc(1, sizeof *shared);
+    struct shared_config *shared;
     struct routing *routing = NULL;
-    if (shared == NULL) {
-        config_free(config);
-        return error_code(err, HAPAX_E_MEMORY);
+    int rc = shared_config_make(&shared, config, err);
+    if (rc != 0) {
+        return rc;
     }
-    shared->references = 1;
-    shared->config = config;
-    int rc = routing_make(&routing, shared, err); /* what fails here would fail on the others, too */
+    rc = routing_make(&routing, shared, err); /* what fails here would fail on the others, too */
     if (rc != 0) {
         shared_config_drop(shared);
         return rc;

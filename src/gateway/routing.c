@@ -6,9 +6,31 @@
 
 #include <stdlib.h>
 
+int shared_config_make(struct shared_config **out, struct config *config, hapax_error *err)
+{
+    *out = NULL;
+    struct shared_config *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        config_free(config);
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    c->references = 1;
+    c->config = config;
+    if (config->tls_certificate != NULL) {
+        int rc = tls_context_create(&c->tls, config->tls_certificate, config->tls_key, err);
+        if (rc != 0) {
+            shared_config_drop(c);
+            return rc;
+        }
+    }
+    *out = c;
+    return 0;
+}
+
 void shared_config_drop(struct shared_config *c)
 {
     if (c != NULL && atomic_fetch_sub(&c->references, 1) == 1) {
+        tls_context_drop(c->tls);
         config_free(c->config);
         free(c);
     }

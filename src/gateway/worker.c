@@ -192,13 +192,14 @@ static void drain_port(void *ctx)
     engine_port_drain(&w->port);
 }
 
-static int open_server(struct worker *w, const struct config *c, struct tls_context *tls, bool reuse_port,
+static int open_server(struct worker *w, const struct shared_config *shared, bool reuse_port,
                        hapax_error *err)
 {
+    const struct config *c = shared->config;
     struct http_server_options o = {
         .address = c->listen,
         .reuse_port = reuse_port,
-        .tls = tls,
+        .tls = shared->tls,
         .connections_max = c->connections_max,
         .head_bytes_max = c->head_bytes_max,
         .headers_max = c->headers_max,
@@ -213,10 +214,10 @@ static int open_server(struct worker *w, const struct config *c, struct tls_cont
     return http_server_open(&w->server, w->loop, &o, err);
 }
 
-int worker_open(struct worker *w, struct shared *shared, struct shared_config *config,
-                struct tls_context *tls, bool reuse_port, hapax_error *err)
+int worker_open(struct worker *w, struct shared *shared, struct shared_config *config, bool reuse_port,
+                hapax_error *err)
 {
-    *w = (struct worker){.shared = shared, .date_s = -1};
+    *w = (struct worker){.shared = shared, .speaks_tls = config->tls != NULL, .date_s = -1};
     if (getrandom(w->random, sizeof w->random, 0) != (ssize_t)sizeof w->random) {
         w->random[0] = (uint64_t)(uintptr_t)w;
     }
@@ -228,7 +229,7 @@ int worker_open(struct worker *w, struct shared *shared, struct shared_config *c
     rc = loop_waker_create(&w->waker, w->loop, drain_port, w, err);
     rc = rc != 0 ? rc : http_client_create(&w->client, w->loop, err);
     rc = rc != 0 ? rc : routing_make(&w->routing, config, err);
-    rc = rc != 0 ? rc : open_server(w, config->config, tls, reuse_port, err);
+    rc = rc != 0 ? rc : open_server(w, config, reuse_port, err);
     if (rc != 0) {
         worker_close(w);
     }
@@ -273,6 +274,9 @@ void worker_close(struct worker *w)
 
 void worker_use(struct worker *w, struct routing *routing)
 {
+    if (w->speaks_tls && routing->config->tls != NULL) {
+        http_server_set_tls(w->server, routing->config->tls);
+    }
     routing_drop(w->routing);
     w->routing = routing;
 }

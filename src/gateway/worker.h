@@ -18,8 +18,11 @@ struct exchange;
 struct shared_config {
     _Atomic(uint32_t) references;
     struct config *config;
+    struct tls_context *tls; /* NULL: plain */
 };
 
+/* Takes the config, also after an error. Reads the certificate's files. */
+int shared_config_make(struct shared_config **out, struct config *config, hapax_error *err);
 void shared_config_drop(struct shared_config *c);
 
 /* A route with what serving it takes on this loop. */
@@ -63,6 +66,7 @@ struct worker {
     struct shared *shared;
     struct loop *loop;
     struct http_server *server;
+    bool speaks_tls; /* decided when the listener is opened */
     struct http_client *client;
     struct engine_port port;
     struct loop_waker *waker;
@@ -75,12 +79,12 @@ struct worker {
     char date[32];
 };
 
-int worker_open(struct worker *w, struct shared *shared, struct shared_config *config,
-                struct tls_context *tls, bool reuse_port, hapax_error *err);
+int worker_open(struct worker *w, struct shared *shared, struct shared_config *config, bool reuse_port,
+                hapax_error *err);
 /* After its loop has stopped and no exchange is alive. */
 void worker_close(struct worker *w);
-/* On the worker's loop. */
-void worker_use(struct worker *w, struct routing *routing); /* takes the reference */
+/* On the worker's loop: from now on these routes, and for new connections this certificate. Takes the reference. */
+void worker_use(struct worker *w, struct routing *routing);
 
 /* "Sun, 29 Nov 2026 20:58:55 GMT" (RFC 9110 section 5.6.7); borrowed until the next call. */
 struct slice worker_http_date(struct worker *w, int64_t wall_ms);

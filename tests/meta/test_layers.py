@@ -26,9 +26,7 @@ LIBRARIES = {
     r"sqlite3\.h": {"store"},
     r"uv\.h": {"net"},
     r"curl/": {"net"},
-    r"http_parser\.h": {"net"},
     r"yaml\.h": {"config"},
-    r"urcu/": {"engine"},
     r"(zlib\.h|brotli/)": {"core"},
     r"jansson\.h": {"gateway", "admin", "cli"},
 }
