@@ -1,0 +1,373 @@
+/* What happens to a SQLite store: kills, damage, locks, full disks, files that go away, a log under pressure; and
+ * that the same handle works once the cause has gone. The rules of a store are in tests/conformance. */
+#include "sqlite_support.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* The child claims whole batches of 20 until it is killed. */
+static void claim_for_ever(const struct files *f)
+{
+    struct store *s = NULL;
+    if (store_open(&s, f->uri, NULL, NULL) != 0) {
+        _exit(1);
+    }
+    for (int batch = 0;; batch++) {
+        struct store_op ops[20];
+        struct store_op *list[20];
+        char names[20][24];
+        for (int i = 0; i < 20; i++) {
+            snprintf(names[i], sizeof names[i], "%d/%d", batch, i);
+            ops[i] = op_of(STORE_CLAIM, names[i]);
+            list[i] = &ops[i];
+        }
+        if (store_apply(s, list, 20, T0, NULL) != 0) {
+            _exit(1);
+        }
+    }
+}
+
+static void a_killed_process_leaves_whole_batches_only(void **state)
+{
+    const struct files *f = *state;
+    store_close(opened(f, 0));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        claim_for_ever(f);
+    }
+    struct store *s = opened(f, 0);
+    struct store_stats stats = {0};
+    while (stats.running < 400) { /* until it is in full swing */
+        assert_int_equal(s->backend->stats(s, &stats, NULL), 0);
+        assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
+    }
+    kill(child, SIGKILL);
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    store_close(s);
+
+    s = opened(f, 0);
+    assert_int_equal(s->backend->stats(s, &stats, NULL), 0);
+    assert_true(stats.running >= 400);
+    assert_int_equal(stats.running % 20, 0);
+    char name[24];
+    snprintf(name, sizeof name, "%d/19", (int)(stats.running / 20) - 1);
+    assert_int_equal(state_of(s, name), RECORD_RUNNING);
+    assert_int_equal(claim(s, "goes on", NULL), 0);
+    store_close(s);
+    sqlite3 *db = other(f->path);
+    sqlite3_stmt *st = NULL;
+    assert_int_equal(sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    assert_string_equal((const char *)sqlite3_column_text(st, 0), "ok");
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+}
+
+static void damaged_pages_are_an_error_and_a_repaired_file_works_again(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    for (int i = 0; i < 200; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "k%d", i);
+        assert_int_equal(claim(s, name, NULL), 0);
+    }
+    store_close(s);
+    struct stat st;
+    assert_int_equal(stat(f->path, &st), 0);
+    char copy[160];
+    snprintf(copy, sizeof copy, "%s/other.db", f->directory);
+    char command[400];
+    snprintf(command, sizeof command, "cp %s %s", f->path, copy);
+    assert_int_equal(system(command), 0);
+
+    overwrite(f->path, SQLITE_PAGE_BYTES, (size_t)st.st_size - SQLITE_PAGE_BYTES, "\xa5garbage", 0);
+    hapax_error err = {0};
+    int code = store_open(&s, f->uri, NULL, &err);
+    if (code == 0) {
+        code = claim(s, "k1", &err);
+        assert_int_equal(code, HAPAX_E_STORE_CORRUPT);
+        assert_int_equal(rename(copy, f->path), 0);
+        assert_int_equal(state_of(s, "k1"), RECORD_RUNNING);
+        assert_int_equal(claim(s, "new", NULL), 0);
+        store_close(s);
+    }
+    assert_int_equal(code, HAPAX_E_STORE_CORRUPT);
+    assert_int_equal(err.code, HAPAX_E_STORE_CORRUPT);
+}
+
+static void a_record_that_makes_no_sense_is_an_error_of_its_batch_only(void **state)
+{
+    static const char *const damages[] = {
+        "UPDATE ended SET state = 9",
+        "UPDATE ended SET state = 1",
+        "UPDATE ended SET digest = x'0102'",
+        "UPDATE ended SET digest = zeroblob(16)",
+        "UPDATE ended SET fingerprint = zeroblob(15)",
+        "UPDATE ended SET fingerprint = NULL",
+        "UPDATE ended SET fingerprint_version = 256",
+        "UPDATE ended SET attempt = 0",
+        "UPDATE ended SET attempt = 4294967296",
+        "UPDATE ended SET owner = -1",
+        "UPDATE ended SET status = 70000",
+        "UPDATE ended SET status = NULL",
+        "UPDATE ended SET kept = 2",
+        "UPDATE ended SET head = zeroblob(70000)",
+        "DELETE FROM ended",
+    };
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "d%zu", i);
+        done(s, name);
+        sqlite3 *db = other(f->path);
+        sql(db, "PRAGMA ignore_check_constraints = ON");
+        sql(db, damages[i]);
+        sqlite3_close(db);
+        struct store_op ops[] = {op_of(STORE_CLAIM, "innocent"), op_of(STORE_CLAIM, name)};
+        struct store_op *list[] = {&ops[0], &ops[1]};
+        ops[1].want_answer = true;
+        hapax_error err = {0};
+        if (store_apply(s, list, 2, T0, &err) != HAPAX_E_STORE_CORRUPT) {
+            fail_msg("not noticed: %s", damages[i]);
+        }
+        assert_int_equal(err.code, HAPAX_E_STORE_CORRUPT);
+        assert_null(ops[1].answer);
+        assert_int_equal(state_of(s, "innocent"), RECORD_ABSENT);
+        sql_at(f->path, "DELETE FROM ended; DELETE FROM identity");
+    }
+    /* The same for one that runs. */
+    assert_int_equal(claim(s, "r", NULL), 0);
+    sql_at(f->path, "UPDATE running SET fingerprint = x'00'");
+    struct store_op op = op_of(STORE_CLAIM, "r");
+    assert_int_equal(apply(s, &op, NULL), HAPAX_E_STORE_CORRUPT);
+    store_close(s);
+}
+
+static void a_lock_of_another_process_is_waited_for_then_reported(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 30);
+    sqlite3 *db = other(f->path);
+    sql(db, "BEGIN IMMEDIATE");
+    hapax_error err = {0};
+    assert_int_equal(claim(s, "k", &err), HAPAX_E_STORE);
+    assert_non_null(strstr(err.message, "locked by another process"));
+    assert_int_equal(err.system & 0xff, SQLITE_BUSY);
+    assert_int_equal(state_of(s, "k"), RECORD_ABSENT); /* readers do not wait */
+    uint32_t n = 0;
+    assert_int_equal(s->backend->sweep(s, T0, 5, &n, &err), HAPAX_E_STORE);
+    sql(db, "COMMIT");
+    assert_int_equal(claim(s, "k", &err), 0);
+    sqlite3_close(db);
+    store_close(s);
+}
+
+static void a_full_disk_is_told_apart_and_recovered_from(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    done(s, "before");
+    sqlite3 *db = sqlite_of(s)->db;
+    sql(db, "PRAGMA max_page_count = 30");
+    struct answer *large = answer_alloc(200, true, 0, 1 << 20);
+    memset(large->data, 'x', 1 << 20);
+    struct store_op op = op_of(STORE_CLAIM, "k");
+    assert_int_equal(apply(s, &op, NULL), 0);
+    op.kind = STORE_COMPLETE;
+    op.fence = op.found.fence;
+    op.answer = large;
+    hapax_error err = {0};
+    for (int i = 0; i < 3; i++) {
+        struct store_op claimed = op_of(STORE_CLAIM, "other");
+        struct store_op *list[] = {&claimed, &op};
+        assert_int_equal(store_apply(s, list, 2, T0, &err), HAPAX_E_STORE_FULL);
+        assert_non_null(strstr(err.message, "full"));
+        assert_int_equal(state_of(s, "k"), RECORD_RUNNING);
+        assert_int_equal(state_of(s, "other"), RECORD_ABSENT);
+    }
+    sql(db, "PRAGMA max_page_count = 100000");
+    assert_int_equal(apply(s, &op, NULL), 0);
+    assert_int_equal(op.result, STORE_APPLIED);
+    answer_drop(large);
+    assert_int_equal(state_of(s, "before"), RECORD_DONE);
+    store_close(s);
+}
+
+/* The same by the system's word: writes beyond the limit of a process fail. */
+static void a_file_size_limit_is_recovered_from(void **state)
+{
+    const struct files *f = *state;
+    store_close(opened(f, 0));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct store *s = opened(f, 0);
+        signal(SIGXFSZ, SIG_IGN);
+        char command[200];
+        snprintf(command, sizeof command, "prlimit --pid %d --fsize=65536:unlimited", (int)getpid());
+        if (system(command) != 0) {
+            _exit(3);
+        }
+        int failed = 0;
+        char name[16];
+        for (int i = 0; i < 100; i++) {
+            snprintf(name, sizeof name, "k%d", i);
+            hapax_error err = {0};
+            struct store_op op = op_of(STORE_CLAIM, name);
+            int code = apply(s, &op, &err);
+            failed += code != 0;
+            if (code != 0 && code != HAPAX_E_STORE && code != HAPAX_E_STORE_FULL) {
+                _exit(4);
+            }
+        }
+        snprintf(command, sizeof command, "prlimit --pid %d --fsize=unlimited", (int)getpid());
+        if (failed == 0 || system(command) != 0) {
+            _exit(5);
+        }
+        struct store_op op = op_of(STORE_CLAIM, "after");
+        _exit(apply(s, &op, NULL) == 0 && op.result == STORE_APPLIED ? 0 : 6);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    struct store *s = opened(f, 0);
+    assert_int_equal(state_of(s, "after"), RECORD_RUNNING);
+    store_close(s);
+}
+
+static void a_file_that_has_gone_is_an_error_until_it_is_back(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    uint64_t owner = 0;
+    assert_int_equal(s->backend->register_owner(s, "me", &owner, NULL), 0);
+    assert_int_equal(claim(s, "k", NULL), 0);
+    char moved[160];
+    snprintf(moved, sizeof moved, "%s/other.db", f->directory);
+    sql_at(f->path, "PRAGMA wal_checkpoint(TRUNCATE)");
+    assert_int_equal(rename(f->path, moved), 0);
+    hapax_error err = {0};
+    assert_int_equal(claim(s, "k2", &err), HAPAX_E_STORE);
+    assert_non_null(strstr(err.message, f->path));
+    assert_int_equal(access(f->path, F_OK), -1); /* no new store that has forgotten everything */
+    uint64_t generation = 0;
+    assert_int_equal(s->backend->generation(s, &generation, &err), HAPAX_E_STORE);
+    assert_int_equal(rename(moved, f->path), 0);
+    assert_int_equal(claim(s, "k2", &err), 0);
+    assert_int_equal(state_of(s, "k"), RECORD_RUNNING);
+    struct store_op op = op_of(STORE_LOOKUP, "k2");
+    assert_int_equal(apply(s, &op, NULL), 0);
+    assert_int_equal(op.found.owner, owner);
+    store_close(s);
+}
+
+struct maintainer {
+    pthread_t thread;
+    const char *uri;
+    _Atomic(int) stop;
+    int failures;
+};
+
+static void *maintain(void *ctx)
+{
+    struct maintainer *m = ctx;
+    struct store *s = NULL;
+    m->failures = store_open(&s, m->uri, NULL, NULL) != 0;
+    while (s != NULL && !m->stop) {
+        bool more = false;
+        m->failures += s->backend->maintain(s, &more, NULL) != 0;
+        if (!more) {
+            struct timespec pause = {.tv_nsec = 20000000};
+            nanosleep(&pause, NULL);
+        }
+    }
+    store_close(s);
+    return NULL;
+}
+
+/* Megabytes of answers go through; the log must start over again and again. */
+static void write_much(struct store *s, int rounds)
+{
+    struct answer *a = answer_alloc(200, true, 0, 256 << 10);
+    memset(a->data, 'x', 256 << 10);
+    for (int i = 0; i < rounds; i++) {
+        struct store_op ops[8];
+        struct store_op *list[8];
+        char names[8][24];
+        for (int k = 0; k < 8; k++) {
+            snprintf(names[k], sizeof names[k], "%d/%d", i, k);
+            ops[k] = op_of(STORE_CLAIM, names[k]);
+            list[k] = &ops[k];
+        }
+        assert_int_equal(store_apply(s, list, 8, T0, NULL), 0);
+        for (int k = 0; k < 8; k++) {
+            ops[k].kind = STORE_COMPLETE;
+            ops[k].fence = ops[k].found.fence;
+            ops[k].answer = a;
+            ops[k].ttl_ms = 1;
+        }
+        assert_int_equal(store_apply(s, list, 8, T0, NULL), 0);
+        uint32_t removed = 0;
+        assert_int_equal(s->backend->sweep(s, T0 + 1, 8, &removed, NULL), 0);
+        assert_int_equal(removed, 8);
+    }
+    answer_drop(a);
+}
+
+static void the_log_stays_bounded_under_a_writer_that_never_pauses(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    struct maintainer m = {.uri = f->uri};
+    assert_int_equal(pthread_create(&m.thread, NULL, maintain, &m), 0);
+    write_much(s, 100);
+    m.stop = 1;
+    pthread_join(m.thread, NULL);
+    assert_int_equal(m.failures, 0);
+    char wal[160];
+    snprintf(wal, sizeof wal, "%s-wal", f->path);
+    struct stat st;
+    assert_int_equal(stat(wal, &st), 0);
+    assert_true(st.st_size < 64 << 20);
+    assert_int_equal(stat(f->path, &st), 0);
+    assert_true(st.st_size < 32 << 20); /* what the sweep freed is used again */
+    store_close(s);
+}
+
+static void the_log_stays_bounded_where_nobody_maintains(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    write_much(s, 40);
+    char wal[160];
+    snprintf(wal, sizeof wal, "%s-wal", f->path);
+    struct stat st;
+    assert_int_equal(stat(wal, &st), 0);
+    assert_true(st.st_size < 64 << 20);
+    store_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FILE_TEST(a_killed_process_leaves_whole_batches_only),
+        FILE_TEST(damaged_pages_are_an_error_and_a_repaired_file_works_again),
+        FILE_TEST(a_record_that_makes_no_sense_is_an_error_of_its_batch_only),
+        FILE_TEST(a_lock_of_another_process_is_waited_for_then_reported),
+        FILE_TEST(a_full_disk_is_told_apart_and_recovered_from),
+        FILE_TEST(a_file_size_limit_is_recovered_from),
+        FILE_TEST(a_file_that_has_gone_is_an_error_until_it_is_back),
+        FILE_TEST(the_log_stays_bounded_under_a_writer_that_never_pauses),
+        FILE_TEST(the_log_stays_bounded_where_nobody_maintains),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
