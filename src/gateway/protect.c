@@ -120,7 +120,12 @@ static int take_tenant(struct exchange *e, char out[TENANT_DIGEST_TEXT], hapax_e
     case TENANT_NONE:
         return 0;
     case TENANT_AUTHORIZATION:
-        if (request_header(&value, &e->request, SLICE_LITERAL("Authorization")) > 0) {
+        found = request_header(&value, &e->request, SLICE_LITERAL("Authorization"));
+        if (found > 1) {
+            return error_set(err, HAPAX_E_SYNTAX, 0,
+                             "The request has several Authorization headers: send one.");
+        }
+        if (found == 1) {
             tenant_digest(out, value);
         }
         return 0;
@@ -144,30 +149,47 @@ static int take_tenant(struct exchange *e, char out[TENANT_DIGEST_TEXT], hapax_e
     return rc;
 }
 
-/* The method as the upstream may understand it: a method override makes another operation. */
-static int effective_method(struct exchange *e, struct slice *out)
+static bool overrides_method(const struct header *h)
 {
     static const struct slice names[] = {
         {"X-HTTP-Method-Override", 22}, {"X-HTTP-Method", 13}, {"X-Method-Override", 17}};
-    *out = e->request.method;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        struct slice other;
-        if (request_header(&other, &e->request, names[i]) == 0 || other.len == 0 || other.len > 32) {
-            continue;
+        if (slice_equal_nocase(h->name, names[i])) {
+            return h->value.len > 0;
         }
-        char *text = arena_alloc(&e->arena, e->request.method.len + 1 + other.len);
-        if (text == NULL) {
-            return arena_error(&e->arena);
-        }
-        memcpy(text, e->request.method.ptr, e->request.method.len);
-        text[e->request.method.len] = '+';
-        for (size_t k = 0; k < other.len; k++) {
-            char c = other.ptr[k];
-            text[e->request.method.len + 1 + k] = c > ' ' && c < 0x7f ? c : '_';
-        }
-        *out = slice_of(text, e->request.method.len + 1 + other.len);
+    }
+    return false;
+}
+
+/* The method as the upstream may understand it: method overrides make another operation. All of them
+ * count, since nobody knows which one the upstream would take. */
+static int effective_method(struct exchange *e, struct slice *out)
+{
+    const struct request *r = &e->request;
+    size_t len = r->method.len;
+    for (size_t i = 0; i < r->header_count; i++) {
+        len += overrides_method(&r->headers[i]) ? 1 + r->headers[i].value.len : 0;
+    }
+    *out = r->method;
+    if (len == r->method.len) {
         return 0;
     }
+    char *text = arena_alloc(&e->arena, len);
+    if (text == NULL) {
+        return arena_error(&e->arena);
+    }
+    memcpy(text, r->method.ptr, r->method.len);
+    char *end = text + r->method.len;
+    for (size_t i = 0; i < r->header_count; i++) {
+        if (overrides_method(&r->headers[i])) {
+            struct slice value = r->headers[i].value;
+            *end++ = '+';
+            for (size_t k = 0; k < value.len; k++) {
+                *end++ = value.ptr[k] > ' ' && value.ptr[k] < 0x7f ? value.ptr[k] : '_';
+            }
+        }
+    }
+    *out = slice_of(text, len);
     return 0;
 }
 
@@ -184,7 +206,7 @@ static int take_identity(struct exchange *e, hapax_error *err)
     buf_init(&scope, LIMIT_SCOPE_BYTES_MAX);
     rc = scope_make(&scope, e->target->name, method, e->request.path, slice_text(tenant));
     if (rc == HAPAX_E_LIMIT) {
-        error_set(err, rc, 0, "The path is too long for a protected route.");
+        error_set(err, rc, 0, "Method and path are too long for a protected route.");
     }
     rc = rc != 0 ? rc : arena_copy(&e->arena, buf_slice(&scope), &e->scope);
     buf_free(&scope);

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+/* Methods differ by case, but many an upstream does not know it, and fetch() sends "patch" as it was written. */
 static unsigned method_bit(struct slice method)
 {
     static const struct {
@@ -18,7 +19,7 @@ static unsigned method_bit(struct slice method)
                    {{"PUT", 3}, METHOD_PUT},
                    {{"DELETE", 6}, METHOD_DELETE}};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (slice_equal(method, methods[i].name)) {
+        if (slice_equal_nocase(method, methods[i].name)) {
             return methods[i].bit;
         }
     }

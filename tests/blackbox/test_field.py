@@ -136,6 +136,30 @@ def test_credentials_share_keys_only_where_the_route_says_so(start, upstream):
     assert (first.marker, second.marker) == ("executed", "replayed")
 
 
+@pytest.mark.parametrize("second", ["Bearer bob", "Bearer ann"])
+def test_two_credentials_are_nobody(gateway, upstream, second):
+    """The upstream might take the other one."""
+    answer = gateway.post("/orders", "k", headers=[("Authorization", "Bearer ann"), ("Authorization", second)])
+    assert (answer.status, answer.problem) == (400, "key-invalid")
+    assert upstream.effects() == []
+
+
+def test_a_method_in_small_letters_is_protected_as_well(gateway, upstream):
+    """Browsers send "patch" as it was written, and many upstreams take it for PATCH."""
+    for method in ("patch", "Post"):
+        answers = [gateway.request(method, "/orders", keyed("k", ("Content-Length", "2")), b"{}") for _ in range(2)]
+        assert [a.marker for a in answers] == ["executed", "replayed"]
+    assert [r.method for r in upstream.effects()] == ["patch", "Post"]
+
+
+def test_every_way_to_override_the_method_makes_another_operation(gateway, upstream):
+    name, long = "X-HTTP-Method-Override", "D" * 40
+    ways = [[], [(name, "PATCH")], [(name, "DELETE")], [("X-HTTP-Method", "DELETE"), (name, "PATCH")], [(name, long)],
+            [("x-method-override", "")], [(name, ""), (name, "PURGE")], [("X-Method-Override", "PUT")]]
+    answers = [gateway.request("POST", "/orders", keyed("k", *way), b"{}") for way in ways]
+    assert [a.marker for a in answers] == ["executed"] * 5 + ["replayed"] + ["executed"] * 2  # an empty one says nothing
+
+
 def test_strangers_with_one_key_and_other_content_learn_nothing(gateway, upstream):
     upstream.answer = Answer(201, [("X-Secret", "s3cret")], b"s3cret")
     gateway.post("/orders", "k", b'{"for":"ann"}')
