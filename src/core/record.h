@@ -38,7 +38,7 @@ struct record {
     int64_t claimed_ms; /* wall clock: the first claim */
     int64_t lease_ms;   /* wall clock: running is unknown from here on */
     int64_t ended_ms;   /* wall clock: done or unknown since; 0 while running */
-    int64_t expires_ms; /* wall clock: done is absent from here on; claim time + ttl */
+    int64_t expires_ms; /* wall clock: done is absent from here on; first claim + ttl, see store.h */
     int64_t ttl_ms;     /* as asked for by the last claim */
 };
 
