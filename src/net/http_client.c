@@ -195,12 +195,13 @@ static void call_ended(struct http_call *call, CURLcode code)
     if (call->cancelled) {
         unplug(call);
         call_free(call, false);
-    } else if (code == CURLE_OK && w->head.complete) {
+    } else if (code == CURLE_OK && w->head.complete && !w->goodbye_due) {
         finish(call, true, CALL_BROKEN, "");
     } else if (call->reason != NULL) {
         fail(call, call->reason);
     } else if (code == CURLE_OK) {
-        fail(call, "the answer's head was cut short");
+        fail(call, w->head.complete ? "the answer's body ended without TLS's close_notify"
+                                    : "the answer's head was cut short");
     } else {
         fail(call, w->error[0] != '\0' ? w->error : curl_easy_strerror(code));
     }

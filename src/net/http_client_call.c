@@ -253,6 +253,14 @@ size_t call_read_body(struct http_call *call, char *to, size_t room)
     return n;
 }
 
+void call_nudge(struct http_call *call)
+{
+    if (call->send_paused && !call->paused && !call->nudged) {
+        call->nudged = true;
+        call_errand(call, ERRAND_FEED);
+    }
+}
+
 bool http_call_write(struct http_call *call, struct slice bytes)
 {
     if (call->cancelled || call->ended || call->out_ended || !call->stream || bytes.len == 0) {

@@ -52,6 +52,7 @@ struct wire {
     char method[HTTP_CALL_METHOD_BYTES_MAX + 1];
     int own_port;         /* local port of the connection that carries the request */
     curl_socket_t parked; /* the socket that was in use but unwatched when the call was last paused */
+    bool goodbye_due;     /* the answer is whole only once TLS's close_notify was read */
     struct answer_head head;
     char error[CURL_ERROR_SIZE];
 };
@@ -111,7 +112,8 @@ struct http_call {
     bool cancelled;
     bool ended;
     bool paused;
-    bool send_paused;   /* curl was told to wait for more of the body */
+    bool send_paused; /* curl was told to wait for more of the body */
+    bool nudged;
     const char *reason; /* why we made curl give up; static text */
 
     int64_t expires_ms; /* 0: never */
@@ -173,6 +175,9 @@ int call_describe(struct http_call *call, const struct http_origin *origin, cons
                   hapax_error *err);
 /* Up to `room` bytes of the body into `to`: the value for curl's read call-back. */
 size_t call_read_body(struct http_call *call, char *to, size_t room);
+/* curl waits for nothing but more of the body. When the upstream answered without reading it all, curl won't want
+ * that any more, but notices only when asked, once. */
+void call_nudge(struct http_call *call);
 
 /* http_wire.c */
 struct wire *wire_create(struct http_client *c, const struct http_origin *origin);

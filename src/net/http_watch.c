@@ -174,6 +174,7 @@ static void let_go(struct watch *w, CURL *easy)
         wire->parked = w->fd;
         w->owner = wire;
         (void)arm(w, 0);
+        call_nudge(wire->call);
     } else {
         w->idle = true;
         if (w->armed == 0) {

@@ -4,6 +4,8 @@
  * The promise "sent at most once" is kept here: on_request() lets curl begin to send a single time. */
 #include "net/http_client_parts.h"
 
+#include <openssl/ssl.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 /* curl is about to send. It comes here again when a kept connection died under the request. */
@@ -25,6 +27,48 @@ static int on_request(void *user, char *peer_ip, char *own_ip, int peer_port, in
     w->own_port = own_port;
     call_heard(call);
     return CURL_PREREQFUNC_OK;
+}
+
+/* curl lets a TLS connection end without TLS's own goodbye (close_notify). Anybody on the way can do that, so a body
+ * that ends with its connection is whole only if the goodbye came (RFC 9112 section 9.8). */
+static pthread_once_t wire_slot_once = PTHREAD_ONCE_INIT;
+static int wire_slot = -1; /* of our pointer in an SSL object; curl uses the standard one */
+
+static void reserve_wire_slot(void)
+{
+    wire_slot = SSL_get_ex_new_index(0, NULL, NULL, NULL, NULL);
+}
+
+static void on_tls_event(const SSL *ssl, int where, int alert)
+{
+    struct wire *w = SSL_get_ex_data(ssl, wire_slot);
+    if (where == SSL_CB_READ_ALERT && (alert & 0xff) == SSL_AD_CLOSE_NOTIFY && w != NULL) {
+        w->goodbye_due = false;
+    }
+}
+
+static CURLcode on_tls_context(CURL *easy, void *context, void *user)
+{
+    (void)easy;
+    (void)user;
+    pthread_once(&wire_slot_once, reserve_wire_slot);
+    SSL_CTX_set_info_callback(context, on_tls_event);
+    return CURLE_OK;
+}
+
+/* The head is complete. A connection with such a body is never kept, so the wire outlives what points to it here. */
+static void expect_goodbye(struct wire *w)
+{
+    const struct answer_head *h = &w->head;
+    struct curl_tlssessioninfo *tls = NULL;
+    bool has_body = w->mode != WIRE_HEAD && h->status != 204 && h->status != 304;
+    if (has_body && h->content_length < 0 && !h->chunked &&
+        curl_easy_getinfo(w->easy, CURLINFO_TLS_SSL_PTR, &tls) == CURLE_OK && tls != NULL &&
+        tls->internals != NULL) {
+        /* Without memory for it, the goodbye can't be seen: the answer counts as cut short. */
+        w->goodbye_due = true;
+        (void)SSL_set_ex_data((SSL *)tls->internals, wire_slot, w);
+    }
 }
 
 /* Any value but the length of what was given makes curl give up. */
@@ -51,6 +95,7 @@ static size_t on_head_line(char *ptr, size_t size, size_t n, void *user)
         return refuse(len);
     }
     if (step == ANSWER_HEAD_COMPLETE) {
+        expect_goodbye(w);
         call->handler.on_head(call->ctx, w->head.status, w->head.headers, w->head.count);
     }
     return call->cancelled ? refuse(len) : len;
@@ -104,6 +149,7 @@ static bool set_callbacks(struct wire *w)
     SET(w, CURLOPT_WRITEDATA, w);
     SET(w, CURLOPT_READFUNCTION, on_read);
     SET(w, CURLOPT_READDATA, w);
+    SET(w, CURLOPT_SSL_CTX_FUNCTION, on_tls_context);
     SET(w, CURLOPT_OPENSOCKETFUNCTION, watch_open_socket);
     SET(w, CURLOPT_OPENSOCKETDATA, w->client);
     SET(w, CURLOPT_CLOSESOCKETFUNCTION, watch_close_socket);
@@ -212,6 +258,7 @@ bool wire_load(struct wire *w, struct http_call *call)
         SET(w, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->body_length);
     }
     answer_head_start(&w->head, call->head_bytes_max);
+    w->goodbye_due = false;
     w->call = call;
     call->wire = w;
     return true;
