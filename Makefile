@@ -3,31 +3,35 @@ BUILD := build
 JOBS := $(shell nproc)
 PYTEST := /usr/bin/python3 -m pytest -q -p no:cacheprovider
 
-.PHONY: all run test quick unit blackbox meta lint fmt asan tsan clang bench docs install clean help
+.PHONY: all run ready test quick unit blackbox meta lint fmt asan tsan clang bench docs install clean help
 
 all: $(BUILD)/build.ninja ## Release build: build/hapax, build/libhapax.so
 	@cmake --build $(BUILD)
 
 $(BUILD)/build.ninja:
 	@dev/deps build
+	@echo "configuring"
 	@cmake --preset release >/dev/null
 
-run: all ## Everything set up, the gateway in front of a sample shop; TO=URL for your own API
+ready:
+	@dev/deps test
+
+run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample shop; TO=URL for your own API
+	@cmake --build $(BUILD) --target hapax
 	@dev/run $(TO)
 
-test: ## Everything set up and every test; what CI calls
-	@dev/deps test
+test: ready ## Everything set up and every test; what CI calls
 	@$(MAKE) --no-print-directory all quick blackbox clang asan tsan
 
-quick: all unit meta ## Unit and meta tests, under 30 s
+quick: unit meta ## Unit and meta tests, under 30 s
 
-unit: all
+unit: ready all
 	@ctest --test-dir $(BUILD) -L unit -j $(JOBS) --output-on-failure --no-tests=error
 
-meta: all
+meta: ready all
 	@$(PYTEST) tests/meta
 
-blackbox: all ## The real binary against real servers
+blackbox: ready all ## The real binary against real servers
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/blackbox
 
 lint: all ## clang-tidy, shellcheck where present, formatting
@@ -36,12 +40,10 @@ lint: all ## clang-tidy, shellcheck where present, formatting
 fmt: ## Format every C file
 	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
 
-clang: ## Build with clang, too: its warnings count
-	@dev/deps test
+clang: ready ## Build with clang, too: its warnings count
 	@cmake --preset clang >/dev/null && cmake --build build/clang
 
-asan tsan: ## The whole suite under AddressSanitizer + UBSan, or ThreadSanitizer
-	@dev/deps test
+asan tsan: ready ## The whole suite under AddressSanitizer + UBSan, or ThreadSanitizer
 	@cmake --preset $@ >/dev/null && cmake --build build/$@
 	@dev/sanitized $@
 
@@ -52,7 +54,7 @@ bench: all ## Speed beside nginx, in one run; see docs/BENCHMARKS.md
 docs: all ## Regenerate docs/CONFIG.md, man pages and shell completion
 	@dev/docs
 
-install: all
+install: all ## To /usr/local, or below DESTDIR=
 	@cmake --install $(BUILD)
 
 clean:

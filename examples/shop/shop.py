@@ -7,26 +7,38 @@ It does what real shops do wrong on their own: every POST has an effect, however
   POST /messages   {"to": ..., "text": ...}           sends a message
   GET  /ledger     all effects so far, in order
 
-Effects are kept in memory. Usage: shop.py [PORT]  (default 9000, loopback only)
+With "answer": "lost" in the body it does its work, but hangs up instead of answering.
+
+Usage: shop.py [PORT [LEDGER]]   default 9000, on loopback only. Effects are kept in the file LEDGER, one JSON
+object a line, and are there after a restart; without it they are kept in memory.
 """
 
-import itertools
 import json
+import pathlib
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-ledger = []
 lock = threading.Lock()
-numbers = itertools.count(1)
+ledger = []
+ledger_file = None
+
+
+def open_ledger(path):
+    global ledger_file
+    if path.exists():
+        ledger.extend(json.loads(line) for line in path.read_text().splitlines())
+    ledger_file = path.open("a")
 
 
 def record(kind, detail):
     with lock:
-        effect = {"id": f"{kind}_{next(numbers)}", "kind": kind, **detail}
+        effect = {"id": f"{kind}_{len(ledger) + 1}", "kind": kind, **detail}
         ledger.append(effect)
-    print(f"shop: {effect['id']} {detail}", flush=True)
+        if ledger_file:
+            print(json.dumps(effect), file=ledger_file, flush=True)
+    print(f"shop: {effect['id']}", *(f"{name}={value}" for name, value in detail.items()), flush=True)
     return effect
 
 
@@ -67,11 +79,22 @@ class Shop(BaseHTTPRequestHandler):
         if self.path == "/charges":
             time.sleep(0.3)
             charge = record("charge", {"order_id": order.get("order_id"), "amount": order.get("amount")})
-            self.answer(201, charge, [("Location", f"/charges/{charge['id']}")])
+            self.answer_unless_lost(order, charge, [("Location", f"/charges/{charge['id']}")])
         elif self.path == "/messages":
-            self.answer(201, record("message", {"to": order.get("to"), "text": order.get("text")}))
+            self.answer_unless_lost(order, record("message", {"to": order.get("to"), "text": order.get("text")}))
         else:
             self.answer(404, {"error": "POST /charges or /messages"})
+
+    def answer_unless_lost(self, order, effect, headers=()):
+        if order.get("answer") == "lost":
+            print(f"shop: hung up instead of answering for {effect['id']}", flush=True)
+            self.close_connection = True
+            return
+        try:
+            self.answer(201, effect, headers)
+        except ConnectionError:
+            print(f"shop: nobody was there to take the answer for {effect['id']}", flush=True)
+            self.close_connection = True
 
     def log_message(self, format, *args):
         pass
@@ -84,7 +107,12 @@ class Server(ThreadingHTTPServer):
 
 if __name__ == "__main__":
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
-    server = Server(("127.0.0.1", port), Shop)
+    if len(sys.argv) > 2:
+        open_ledger(pathlib.Path(sys.argv[2]))
+    try:
+        server = Server(("127.0.0.1", port), Shop)
+    except OSError as error:
+        sys.exit(f"shop: can't listen on 127.0.0.1:{port}: {error.strerror}")
     print(f"shop: listening on http://127.0.0.1:{server.server_port}", flush=True)
     try:
         server.serve_forever()
