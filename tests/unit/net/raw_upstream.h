@@ -290,6 +290,21 @@ static inline void once_then_close(struct upstream *u, int fd, int number)
     ((struct http_call_options){.method = SLICE_LITERAL("POST"), .body = SLICE_LITERAL(text)})
 #define OK_TEXT "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
+/* After its first answer, and once the test has marked, the first connection sends another one that nobody asked for. */
+static inline void speaks_unasked(struct upstream *u, int fd, int number)
+{
+    struct buf b;
+    buf_init(&b, REQUEST_BYTES_MAX);
+    if (read_request(u, fd, &b) && send_text(fd, OK_TEXT) && number == 0) {
+        upstream_wait(u, &u->marks, 1);
+        send_text(fd, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 3\r\n\r\n408");
+        upstream_mark(u);
+    }
+    while (read_request(u, fd, &b) && send_text(fd, OK_TEXT)) {
+    }
+    buf_free(&b);
+}
+
 /* --- The client's side. --- */
 
 struct bench {

@@ -250,21 +250,6 @@ static void connection_closed_while_idle_is_replaced_without_an_error(void **sta
     upstream_stop(u);
 }
 
-/* After its answer, the first connection sends another one that nobody asked for. */
-static void speaks_unasked(struct upstream *u, int fd, int number)
-{
-    struct buf b;
-    buf_init(&b, REQUEST_BYTES_MAX);
-    if (read_request(u, fd, &b) && send_text(fd, OK_TEXT) && number == 0) {
-        upstream_wait(u, &u->marks, 1);
-        send_text(fd, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 3\r\n\r\n408");
-        upstream_mark(u);
-    }
-    while (read_request(u, fd, &b) && send_text(fd, OK_TEXT)) {
-    }
-    buf_free(&b);
-}
-
 static void answer_nobody_asked_for_is_not_taken_for_the_next_one(void **state)
 {
     (void)state;
@@ -400,6 +385,51 @@ static void time_out_before_the_request_was_sent_is_not_sent(void **state)
     close(listener);
 }
 
+/* A host with two addresses: at the first one connects hang, so the second one wins and curl drops the first
+ * socket without a word. */
+static void hanging_first_address_does_not_stop_the_second(void **state)
+{
+    (void)state;
+    struct upstream *u = upstream_start(always, OK_TEXT);
+    struct sockaddr_in6 six = {
+        .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT, .sin6_port = htons(u->port)};
+    int listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fillers[8];
+    if (listener < 0 || bind(listener, (struct sockaddr *)&six, sizeof six) != 0 ||
+        listen(listener, 0) != 0) {
+        close(listener);
+        upstream_stop(u);
+        skip(); /* no IPv6 loopback here */
+    }
+    for (int i = 0; i < 8; i++) {
+        fillers[i] = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(fillers[i], (struct sockaddr *)&six, sizeof six);
+    }
+    struct bench b;
+    char url[64];
+    snprintf(url, sizeof url, "http://localhost:%u", u->port);
+    bench_open_url(&b, url, NULL, 8);
+    for (int round = 0; round < 3; round++) {
+        struct answer a[4];
+        for (int i = 0; i < 4; i++) {
+            answer_init(&a[i], &b);
+            assert_int_equal(answer_begin(&a[i], &POST_OF("x")), 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            until_done(&a[i]);
+            assert_complete(&a[i], 200, "ok");
+            answer_free(&a[i]);
+        }
+    }
+    assert_true(upstream_get(u, &u->accepted) <= 4);
+    bench_close(&b);
+    for (int i = 0; i < 8; i++) {
+        close(fillers[i]);
+    }
+    close(listener);
+    upstream_stop(u);
+}
+
 static void reads_and_says(struct upstream *u, int fd, int number)
 {
     (void)number;
@@ -476,6 +506,7 @@ int main(void)
         cmocka_unit_test(call_that_found_no_connection_is_not_sent),
         cmocka_unit_test(call_to_an_unknown_name_is_not_sent),
         cmocka_unit_test(time_out_before_the_request_was_sent_is_not_sent),
+        cmocka_unit_test(hanging_first_address_does_not_stop_the_second),
         cmocka_unit_test(time_out_after_the_request_was_sent_is_a_time_out),
         cmocka_unit_test(call_that_waits_for_a_connection_too_long_is_not_sent),
     };
