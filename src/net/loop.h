@@ -12,16 +12,18 @@ struct loop;
 struct loop_timer;
 
 int loop_create(struct loop **out, hapax_error *err);
-void loop_run(struct loop *l);     /* returns after loop_stop() */
-void loop_stop(struct loop *l);    /* any thread */
-void loop_destroy(struct loop *l); /* after loop_run() returned and every server, client and timer is closed */
+void loop_run(struct loop *l);  /* returns after loop_stop() */
+void loop_stop(struct loop *l); /* any thread */
+void loop_destroy(
+    struct loop *l); /* after loop_run() returned and every server, client and timer is closed */
 
 /* Run fn(ctx) soon on the loop's thread. Any thread. Bounded by the callers: each posts what it owns. 0 or HAPAX_E_MEMORY. */
 int loop_post(struct loop *l, void (*fn)(void *ctx), void *ctx);
 
 /* A cheap, coalescing wake-up: after loop_wake(), fn(ctx) runs at least once on the loop. wake from any thread. */
 struct loop_waker;
-int loop_waker_create(struct loop_waker **out, struct loop *l, void (*fn)(void *ctx), void *ctx, hapax_error *err);
+int loop_waker_create(struct loop_waker **out, struct loop *l, void (*fn)(void *ctx), void *ctx,
+                      hapax_error *err);
 void loop_wake(struct loop_waker *w);
 void loop_waker_close(struct loop_waker *w);
 
