@@ -11,8 +11,16 @@
 
 /* --- the store's health --- */
 
+/* Claims carry the owner that the store's handle registered last. */
+int lane_register(struct lane *l, hapax_error *err)
+{
+    int code = l->store->backend->register_owner(l->store, l->shared->owner.text, &l->owner, err);
+    l->registered = code == 0;
+    return code;
+}
+
 /* A real write (reading may still work on a full disk): an owner comes and goes. Then the lane registers as itself
- * again, since claims carry the owner that was registered last. */
+ * again; where that fails, the next batch tries it first, or its claims would be those of an owner that is gone. */
 static int probe(struct lane *l, hapax_error *err)
 {
     const struct store_backend *b = l->store->backend;
@@ -23,7 +31,7 @@ static int probe(struct lane *l, hapax_error *err)
     if (code == 0) {
         code = b->forget_owner(l->store, number, err);
     }
-    int back = b->register_owner(l->store, l->shared->owner.text, &l->owner, code == 0 ? err : NULL);
+    int back = lane_register(l, code == 0 ? err : NULL);
     return code != 0 ? code : back;
 }
 

@@ -72,7 +72,10 @@ static void count_batch(struct lane *l, size_t n, int64_t took_us)
 static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
 {
     int64_t start_us = l->shared->simulated ? 0 : clock_mono_us();
-    int code = store_apply(l->store, &l->batch[from], n, l->now.wall_ms, err);
+    int code = l->registered ? 0 : lane_register(l, err);
+    if (code == 0) {
+        code = store_apply(l->store, &l->batch[from], n, l->now.wall_ms, err);
+    }
     count_batch(l, n, l->shared->simulated ? 0 : clock_mono_us() - start_us);
     if (code != 0) {
         err->code = code;
@@ -285,7 +288,7 @@ int lane_open(struct lane **out, struct engine_shared *shared, uint32_t number, 
     if (code != 0) {
         goto out;
     }
-    code = l->store->backend->register_owner(l->store, shared->owner.text, &l->owner, err);
+    code = lane_register(l, err);
     if (code != 0) {
         goto out;
     }

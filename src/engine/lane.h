@@ -78,7 +78,8 @@ struct lane {
     struct engine_shared *shared;
     uint32_t number;
     struct store *store;
-    uint64_t owner; /* the number the store gave to this lane */
+    uint64_t owner;  /* the number the store gave to this lane */
+    bool registered; /* claims would carry it: no batch is applied before they do */
     uint32_t in_flight_max;
     pthread_t thread;
     bool has_thread;
@@ -152,6 +153,7 @@ bool lane_mismatch(const struct fingerprint *a, const struct fingerprint *b);
 void lane_settle(struct lane *l, size_t place, int code, const hapax_error *err);
 
 /* keep.c: the store's health, generation, sweeps and dead owners. */
+int lane_register(struct lane *l, hapax_error *err);
 void lane_store_failed(struct lane *l, int code, const hapax_error *err);
 void lane_store_works(struct lane *l);
 void lane_check_generation(struct lane *l);

@@ -154,11 +154,14 @@ int sqlite_register_owner(struct store *store, const char *text, uint64_t *numbe
     if (code != 0) {
         return code;
     }
+    uint64_t owner = s->owner;
+    char owner_text[sizeof s->owner_text];
+    memcpy(owner_text, s->owner_text, sizeof owner_text);
     memcpy(s->owner_text, text, len + 1);
     code = leave(s, sqlite_owner_number(s, err), err);
     if (code != 0) {
-        s->owner = 0;
-        s->owner_text[0] = '\0';
+        s->owner = owner;
+        memcpy(s->owner_text, owner_text, sizeof owner_text);
         return code;
     }
     *number = s->owner;

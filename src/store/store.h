@@ -137,7 +137,8 @@ struct store_backend {
 
     /* Must. Register this handle's process and get its number; claims made through the handle carry it.
      * The same text gets the same number (several handles of one process); a number is never given
-     * to another text. HAPAX_E_ARGUMENT when empty or over LIMIT_OWNER_TEXT_BYTES_MAX. */
+     * to another text. HAPAX_E_ARGUMENT when empty or over LIMIT_OWNER_TEXT_BYTES_MAX. After an error
+     * claims carry the number they carried before. */
     int (*register_owner)(struct store *s, const char *text, uint64_t *number, hapax_error *err);
     /* Must. Call back for each registered owner; a non-zero return of the call-back ends the walk.
      * The call-back must not use the store. */

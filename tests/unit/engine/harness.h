@@ -221,7 +221,8 @@ struct faulty {
     int apply_code;   /* returned by apply() instead of doing anything; 0: works */
     bool corrupt_set; /* a batch with an op on `corrupt` is HAPAX_E_STORE_CORRUPT */
     struct identity corrupt;
-    int write_code; /* of register_owner(): the probe */
+    int write_code;       /* of register_owner(): the probe */
+    size_t writes_before; /* that many register_owner() still work */
     int generation_code;
     size_t applies; /* calls */
     size_t claims;  /* ops seen */
@@ -276,7 +277,9 @@ static UNUSED int faulty_abandon(struct store *s, uint64_t owner, int64_t now_ms
 static UNUSED int faulty_register(struct store *s, const char *text, uint64_t *number, hapax_error *err)
 {
     struct faulty *f = faulty_of(s);
-    if (f->write_code != 0) {
+    if (f->write_code != 0 && f->writes_before > 0) {
+        f->writes_before--;
+    } else if (f->write_code != 0) {
         return error_set(err, f->write_code, 0, "the test's store can't be written");
     }
     return f->inner->backend->register_owner(f->inner, text, number, err);

@@ -633,6 +633,31 @@ static void a_store_that_was_down_is_found_again_without_traffic(void **state)
     engine_close(s.engine);
 }
 
+static void a_probe_that_breaks_off_leaves_no_claim_without_its_owner(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open(&s);
+    struct faulty *f = sim_wrap_store(&s);
+    uint64_t owner = engine_lane(s.engine, 0)->owner;
+    f->apply_code = f->write_code = HAPAX_E_STORE;
+    struct asked a;
+    sim_do(&s, make_begin(&a, "k", "body", 0));
+    assert_code(&a, HAPAX_E_STORE);
+    f->writes_before = 1; /* the probe's own, not the lane's after it */
+    sim_pass(&s, 1000);
+    assert_int_equal(f->writes_before, 0);
+
+    f->apply_code = 0;
+    sim_do(&s, make_begin(&a, "k", "body", 0));
+    assert_code(&a, HAPAX_E_STORE); /* rather than a claim that nobody would find when we die */
+    f->write_code = 0;
+    sim_do(&s, make_begin(&a, "k", "body", 0));
+    assert_verdict(&a, VERDICT_FRESH);
+    assert_int_equal(a.op.record.owner, owner);
+    engine_close(s.engine);
+}
+
 static void only_the_op_on_a_damaged_record_fails(void **state)
 {
     (void)state;
@@ -1063,6 +1088,7 @@ int main(void)
         cmocka_unit_test(extend_moves_the_end_of_a_lease),
         cmocka_unit_test(a_failing_store_fails_the_batch_and_nothing_else),
         cmocka_unit_test(a_store_that_was_down_is_found_again_without_traffic),
+        cmocka_unit_test(a_probe_that_breaks_off_leaves_no_claim_without_its_owner),
         cmocka_unit_test(only_the_op_on_a_damaged_record_fails),
         cmocka_unit_test(replays_come_from_memory_until_they_expire),
         cmocka_unit_test(the_cache_is_bounded_by_bytes),

@@ -170,6 +170,28 @@ static void a_lock_of_another_process_is_waited_for_then_reported(void **state)
     store_close(s);
 }
 
+static void a_registration_that_fails_leaves_the_one_before(void **state)
+{
+    struct files *f = *state;
+    struct store *s = opened(f, 20);
+    uint64_t number = 0;
+    uint64_t second = 0;
+    hapax_error err;
+    assert_int_equal(s->backend->register_owner(s, "first", &number, NULL), 0);
+    sqlite3 *db = other(f->path);
+    sql(db, "BEGIN IMMEDIATE");
+    assert_int_equal(s->backend->register_owner(s, "second", &second, &err), HAPAX_E_STORE);
+    sql(db, "ROLLBACK");
+    sql(db, "CREATE TRIGGER full BEFORE INSERT ON owner BEGIN SELECT RAISE(ROLLBACK, 'full'); END");
+    assert_int_not_equal(s->backend->register_owner(s, "second", &second, &err), 0);
+    sql(db, "DROP TRIGGER full");
+    sqlite3_close(db);
+    struct store_op op = op_of(STORE_CLAIM, "k");
+    assert_int_equal(apply(s, &op, &err), 0);
+    assert_int_equal(op.found.owner, number);
+    store_close(s);
+}
+
 static void a_full_disk_is_told_apart_and_recovered_from(void **state)
 {
     const struct files *f = *state;
@@ -363,6 +385,7 @@ int main(void)
         FILE_TEST(damaged_pages_are_an_error_and_a_repaired_file_works_again),
         FILE_TEST(a_record_that_makes_no_sense_is_an_error_of_its_batch_only),
         FILE_TEST(a_lock_of_another_process_is_waited_for_then_reported),
+        FILE_TEST(a_registration_that_fails_leaves_the_one_before),
         FILE_TEST(a_full_disk_is_told_apart_and_recovered_from),
         FILE_TEST(a_file_size_limit_is_recovered_from),
         FILE_TEST(a_file_that_has_gone_is_an_error_until_it_is_back),
