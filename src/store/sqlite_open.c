@@ -76,17 +76,18 @@ static int read_pragma(struct sqlite_store *s, const char *sql, int64_t *out, ha
     return code;
 }
 
-/* Whose file is it? *version 0: nobody's yet. */
+/* Whose file is it? *version 0: nobody's yet. The application's id is read last: another process may create the
+ * store between two of these, and its id on a file that looked fresh is no contradiction. */
 static int read_version(struct sqlite_store *s, int64_t *version, hapax_error *err)
 {
     int64_t application = 0;
     int64_t changes = 0;
-    int code = read_pragma(s, "PRAGMA application_id", &application, err);
-    if (code == 0) {
-        code = read_pragma(s, "PRAGMA user_version", version, err);
-    }
+    int code = read_pragma(s, "PRAGMA user_version", version, err);
     if (code == 0) {
         code = read_pragma(s, "PRAGMA schema_version", &changes, err);
+    }
+    if (code == 0) {
+        code = read_pragma(s, "PRAGMA application_id", &application, err);
     }
     if (code != 0) {
         return code;

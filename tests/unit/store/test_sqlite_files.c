@@ -90,6 +90,7 @@ static void a_file_that_can_not_be_written_is_an_error(void **state)
 struct opener {
     pthread_t thread;
     const char *uri;
+    pthread_barrier_t *start;
     int code;
 };
 
@@ -97,28 +98,36 @@ static void *open_once(void *ctx)
 {
     struct opener *o = ctx;
     struct store *s = NULL;
+    pthread_barrier_wait(o->start);
     o->code = store_open(&s, o->uri, NULL, NULL);
     store_close(s);
     return NULL;
 }
 
+/* Many rounds: somebody has to look at the file just while somebody else creates the store in it. */
 static void several_that_open_at_once_migrate_once(void **state)
 {
     const struct files *f = *state;
-    struct opener openers[8];
-    for (int i = 0; i < 8; i++) {
-        openers[i].uri = f->uri;
-        assert_int_equal(pthread_create(&openers[i].thread, NULL, open_once, &openers[i]), 0);
+    pthread_barrier_t start;
+    assert_int_equal(pthread_barrier_init(&start, NULL, 8), 0);
+    for (int round = 0; round < 25; round++) {
+        struct opener openers[8];
+        for (int i = 0; i < 8; i++) {
+            openers[i] = (struct opener){.uri = f->uri, .start = &start};
+            assert_int_equal(pthread_create(&openers[i].thread, NULL, open_once, &openers[i]), 0);
+        }
+        for (int i = 0; i < 8; i++) {
+            pthread_join(openers[i].thread, NULL);
+        }
+        for (int i = 0; i < 8; i++) {
+            assert_int_equal(openers[i].code, 0);
+        }
+        struct store *s = opened(f, 0);
+        assert_int_equal(claim(s, "k", NULL), 0);
+        store_close(s);
+        assert_int_equal(unlink(f->path), 0); /* the last handle has taken the log away */
     }
-    for (int i = 0; i < 8; i++) {
-        pthread_join(openers[i].thread, NULL);
-    }
-    for (int i = 0; i < 8; i++) {
-        assert_int_equal(openers[i].code, 0);
-    }
-    struct store *s = opened(f, 0);
-    assert_int_equal(claim(s, "k", NULL), 0);
-    store_close(s);
+    pthread_barrier_destroy(&start);
 }
 
 static void processes_that_open_at_once_migrate_once(void **state)
