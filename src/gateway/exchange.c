@@ -7,7 +7,8 @@
 enum {
     EXCHANGE_POOL_MAX = 256,
     EXCHANGE_BUFFER_KEPT_BYTES = 16 * 1024,
-    EXCHANGE_ARENA_BYTES_MAX = 64 * 1024 * 1024, /* a JSON document's nodes, decoded bodies */
+    EXCHANGE_ARENA_BYTES_MAX =
+        4 * 1024 * 1024, /* key, scope, lines for the upstream: some times a head's size */
 };
 
 static void init_buffers(struct exchange *e)

@@ -49,7 +49,6 @@ struct exchange {
     struct request request;   /* the client's; valid while x is */
     struct buf body;          /* of a protected request */
     uint64_t accounted_bytes; /* of shared->body_bytes */
-    struct content content;
     struct slice key;
     struct slice scope;
     struct identity id;

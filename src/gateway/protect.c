@@ -45,11 +45,13 @@ static void refuse_content(struct exchange *e, int rc, const hapax_error *err)
 }
 
 /* False: the request was answered, or passed on without protection. */
-static bool take_key(struct exchange *e)
+static bool take_key(struct exchange *e, struct content *content)
 {
     const struct route *r = e->target->route;
+    struct slice key;
     hapax_error err = {0};
-    int rc = key_extract(&e->key, r->key, r->key_count, r->key_syntax, &e->content, &err);
+    int rc = key_extract(&key, r->key, r->key_count, r->key_syntax, content, &err);
+    rc = rc != 0 ? rc : arena_copy(&e->arena, key, &e->key);
     if (rc == 0) {
         return true;
     }
@@ -61,8 +63,8 @@ static bool take_key(struct exchange *e)
         }
     } else if (rc == HAPAX_E_MISSING) {
         refuse(e, METRIC_KEY_MISSING, PROBLEM_KEY_MISSING, err.message);
-    } else if (rc == HAPAX_E_MEMORY || e->content.decoded_state == CONTENT_BAD ||
-               e->content.json_state == CONTENT_BAD) {
+    } else if (rc == HAPAX_E_MEMORY || content->decoded_state == CONTENT_BAD ||
+               content->json_state == CONTENT_BAD) {
         refuse_content(e, rc, &err);
     } else {
         refuse(e, METRIC_KEY_INVALID, PROBLEM_KEY_INVALID, err.message);
@@ -70,11 +72,21 @@ static bool take_key(struct exchange *e)
     return false;
 }
 
+/* Look into the request; what that takes of memory is gone afterwards. */
+static bool with_content(struct exchange *e, bool (*look)(struct exchange *e, struct content *content))
+{
+    struct arena *scratch = &e->worker->scratch;
+    struct content content;
+    content_init(&content, &e->request, scratch, (size_t)e->target->route->body_bytes_max);
+    bool good = look(e, &content);
+    arena_reset(scratch);
+    return good;
+}
+
 void protect_begin(struct exchange *e)
 {
     const struct route *r = e->target->route;
-    content_init(&e->content, &e->request, &e->arena, (size_t)r->body_bytes_max);
-    if (e->target->key_in_headers && !take_key(e)) {
+    if (e->target->key_in_headers && !with_content(e, take_key)) {
         return;
     }
     int64_t length = http_exchange_body_length(e->x);
@@ -133,7 +145,7 @@ static int take_tenant(struct exchange *e, char out[TENANT_DIGEST_TEXT], hapax_e
         found = request_header(&value, &e->request, slice_text(r->tenant_name));
         break;
     case TENANT_QUERY:
-        rc = form_parse(&query, &e->arena, e->request.query, err);
+        rc = form_parse(&query, &e->worker->scratch, e->request.query, err);
         found = rc == 0 ? form_find(&value, &query, slice_text(r->tenant_name)) : 0;
         break;
     }
@@ -217,6 +229,27 @@ static int take_identity(struct exchange *e, hapax_error *err)
     return rc;
 }
 
+/* Everything that is told from the complete request. False: it was answered, or passed on. */
+static bool identify(struct exchange *e, struct content *content)
+{
+    hapax_error err = {0};
+    if (!e->target->key_in_headers && !take_key(e, content)) {
+        return false;
+    }
+    int rc = fingerprint_make(&e->fingerprint, &e->target->route->fingerprint, content, &err);
+    if (rc != 0) {
+        refuse_content(e, rc, &err);
+        return false;
+    }
+    rc = take_identity(e, &err);
+    if (rc == HAPAX_E_MEMORY) {
+        refuse_content(e, rc, &err);
+    } else if (rc != 0) {
+        refuse(e, METRIC_KEY_INVALID, PROBLEM_KEY_INVALID, err.message);
+    }
+    return rc == 0;
+}
+
 void protect_body_end(struct exchange *e)
 {
     if (e->answered) {
@@ -224,22 +257,11 @@ void protect_body_end(struct exchange *e)
     }
     e->ready_us = clock_mono_us();
     e->request.body = buf_slice(&e->body);
-    if (!e->target->key_in_headers && !take_key(e)) {
+    if (!with_content(e, identify)) {
         return;
     }
-    hapax_error err = {0};
-    int rc = fingerprint_make(&e->fingerprint, &e->target->route->fingerprint, &e->content, &err);
-    if (rc != 0) {
-        refuse_content(e, rc, &err);
-        return;
-    }
-    rc = take_identity(e, &err);
-    if (rc == HAPAX_E_MEMORY) {
-        refuse_content(e, rc, &err);
-    } else if (rc != 0) {
-        refuse(e, METRIC_KEY_INVALID, PROBLEM_KEY_INVALID, err.message);
-    } else if (atomic_load_explicit(&e->target->metrics->running, memory_order_relaxed) >=
-               (int64_t)e->target->route->running_max) {
+    if (atomic_load_explicit(&e->target->metrics->running, memory_order_relaxed) >=
+        (int64_t)e->target->route->running_max) {
         refuse(e, METRIC_OVERLOADED, PROBLEM_TOO_MANY_RUNNING,
                "Too many operations of this route are running; try again later with the same key.");
     } else {

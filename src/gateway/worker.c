@@ -8,6 +8,8 @@
 #include <sys/random.h>
 #include <time.h>
 
+enum { SCRATCH_BYTES_MAX = 64 * 1024 * 1024 };
+
 /* Methods differ by case, but many an upstream does not know it, and fetch() sends "patch" as it was written. */
 static unsigned method_bit(struct slice method)
 {
@@ -219,6 +221,7 @@ int worker_open(struct worker *w, struct shared *shared, struct shared_config *c
                 hapax_error *err)
 {
     *w = (struct worker){.shared = shared, .speaks_tls = config->tls != NULL, .date_s = -1};
+    arena_init(&w->scratch, SCRATCH_BYTES_MAX);
     if (getrandom(w->random, sizeof w->random, 0) != (ssize_t)sizeof w->random) {
         w->random[0] = (uint64_t)(uintptr_t)w;
     }
@@ -261,6 +264,7 @@ void worker_close(struct worker *w)
         exchange_discard(w->idle);
         w->idle = next;
     }
+    arena_free(&w->scratch);
     routing_drop(w->routing);
     if (w->client != NULL) {
         http_client_destroy(w->client);

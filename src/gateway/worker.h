@@ -3,6 +3,7 @@
 #ifndef GATEWAY_WORKER_H
 #define GATEWAY_WORKER_H
 
+#include "base/arena.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "net/http_client.h"
@@ -74,6 +75,9 @@ struct worker {
     struct exchange *live; /* doubly linked */
     struct exchange *idle; /* pool */
     uint32_t idle_count;
+    struct arena
+        scratch; /* for reading one request's content: a JSON document's nodes, decoded bodies. Empty between
+                            * call-backs, so that what waits for an upstream holds none of it */
     uint64_t random[2]; /* state of the generator of trace ids; not for secrets */
     int64_t date_s;     /* the second whose text is cached */
     char date[32];
