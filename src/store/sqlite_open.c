@@ -30,7 +30,7 @@ static int wait_for_lock(void *ctx, int tries)
     if (tries == 0) {
         s->waited_us = 0;
     }
-    if (s->waited_us >= s->busy_ms * 1000) {
+    if (s->waited_us / 1000 >= s->busy_ms) {
         return 0;
     }
     int64_t us = BUSY_STEP_US * (tries < BUSY_STEPS_MAX ? tries + 1 : BUSY_STEPS_MAX);

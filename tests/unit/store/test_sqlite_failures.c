@@ -170,6 +170,27 @@ static void a_lock_of_another_process_is_waited_for_then_reported(void **state)
     store_close(s);
 }
 
+static void *let_go(void *db)
+{
+    sqlite3_sleep(20);
+    sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+    return NULL;
+}
+
+static void a_lock_is_waited_for_however_long_the_caller_allows(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, INT64_MAX);
+    sqlite3 *db = other(f->path);
+    sql(db, "BEGIN IMMEDIATE");
+    pthread_t holder;
+    assert_int_equal(pthread_create(&holder, NULL, let_go, db), 0);
+    assert_int_equal(claim(s, "k", NULL), 0);
+    pthread_join(holder, NULL);
+    sqlite3_close(db);
+    store_close(s);
+}
+
 static void a_registration_that_fails_leaves_the_one_before(void **state)
 {
     struct files *f = *state;
@@ -385,6 +406,7 @@ int main(void)
         FILE_TEST(damaged_pages_are_an_error_and_a_repaired_file_works_again),
         FILE_TEST(a_record_that_makes_no_sense_is_an_error_of_its_batch_only),
         FILE_TEST(a_lock_of_another_process_is_waited_for_then_reported),
+        FILE_TEST(a_lock_is_waited_for_however_long_the_caller_allows),
         FILE_TEST(a_registration_that_fails_leaves_the_one_before),
         FILE_TEST(a_full_disk_is_told_apart_and_recovered_from),
         FILE_TEST(a_file_size_limit_is_recovered_from),
