@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BUSY_MS_DEFAULT 5000
 #define BUSY_STEP_US    100 /* the first sleep between two tries for a lock; then 2, 3, ... times as long */
@@ -267,6 +268,25 @@ static const struct store_backend backend = {
     .close = sqlite_close,
 };
 
+/* The whole path, owned by the caller: a process that changes its directory later keeps its store, and SQLite
+ * never takes "file:..." or ":memory:" for something else than a name. */
+static int whole_path(char **out, const char *name, hapax_error *err)
+{
+    char *directory = name[0] != '/' ? getcwd(NULL, 0) : strdup("");
+    if (directory == NULL) {
+        return errno == ENOMEM ? error_code(err, HAPAX_E_MEMORY)
+                               : error_set(err, HAPAX_E_STORE, errno, "%.150s: the current directory: %.60s",
+                                           name, strerror(errno));
+    }
+    size_t bytes = strlen(directory) + strlen(name) + 2;
+    *out = malloc(bytes);
+    if (*out != NULL) {
+        snprintf(*out, bytes, "%s%s%s", directory, name[0] != '/' ? "/" : "", name);
+    }
+    free(directory);
+    return *out != NULL ? 0 : error_code(err, HAPAX_E_MEMORY);
+}
+
 int sqlite_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err)
 {
     if (rest[0] == '\0') {
@@ -274,21 +294,19 @@ int sqlite_open(struct store **out, const char *rest, const struct store_options
                          "sqlite: needs a path, as in sqlite:/var/lib/hapax/hapax.db");
     }
     struct sqlite_store *s = calloc(1, sizeof *s);
-    size_t bytes = strlen(rest) + 3;
-    char *path = malloc(bytes);
-    if (s == NULL || path == NULL) {
-        free(s);
-        free(path);
+    if (s == NULL) {
         return error_code(err, HAPAX_E_MEMORY);
     }
-    /* "./" keeps SQLite from taking "file:..." or ":memory:" for something else than a name. */
-    snprintf(path, bytes, "%s%s", rest[0] == '/' ? "" : "./", rest);
+    int code = whole_path(&s->path, rest, err);
+    if (code != 0) {
+        free(s);
+        return code;
+    }
     s->store.backend = &backend;
-    s->path = path;
     s->busy_ms = options->busy_ms > 0 ? options->busy_ms : BUSY_MS_DEFAULT;
     s->read_only = options->read_only;
     hapax_error scratch;
-    int code = connect(s, true, err != NULL ? err : &scratch);
+    code = connect(s, true, err != NULL ? err : &scratch);
     if (code != 0) {
         sqlite_close(&s->store);
         return code;

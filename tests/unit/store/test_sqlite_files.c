@@ -260,6 +260,23 @@ static void names_that_sqlite_would_interpret_are_files(void **state)
     assert_int_equal(chdir(before), 0);
 }
 
+static void a_relative_path_stays_where_it_was_opened(void **state)
+{
+    const struct files *f = *state;
+    char before[256];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(f->directory), 0);
+    struct store *s = NULL;
+    assert_int_equal(store_open(&s, "sqlite:hapax.db", NULL, NULL), 0);
+    assert_int_equal(chdir("/"), 0); /* as a daemon does */
+    hapax_error err = {0};
+    int code = claim(s, "k", &err);
+    assert_int_equal(chdir(before), 0);
+    assert_string_equal(err.message, "");
+    assert_int_equal(code, 0);
+    store_close(s);
+}
+
 static void reading_needs_a_store_that_is_there(void **state)
 {
     const struct files *f = *state;
@@ -286,6 +303,7 @@ int main(void)
         FILE_TEST(the_view_is_readable),
         FILE_TEST(no_statement_walks_a_table_or_sorts),
         FILE_TEST(names_that_sqlite_would_interpret_are_files),
+        FILE_TEST(a_relative_path_stays_where_it_was_opened),
         FILE_TEST(reading_needs_a_store_that_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
