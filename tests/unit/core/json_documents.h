@@ -15,8 +15,14 @@ struct document {
     const char *why; /* they differ */
 };
 
-#define ROW(e, s)        {"" s, sizeof(s) - 1, e, ""}
-#define DIFFERS(e, s, w) {"" s, sizeof(s) - 1, e, w}
+#define ROW(e, s)                                                                                            \
+    {                                                                                                        \
+        "" s, sizeof(s) - 1, e, ""                                                                           \
+    }
+#define DIFFERS(e, s, w)                                                                                     \
+    {                                                                                                        \
+        "" s, sizeof(s) - 1, e, w                                                                            \
+    }
 
 static const struct document documents[] = {
     /* Whole documents. */
