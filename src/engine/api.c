@@ -58,12 +58,15 @@ static int run_call(hapax *h, struct call *c, hapax_error *err)
 
 /* --- arguments --- */
 
+/* No version of a struct is larger. */
+#define STRUCT_BYTES_MAX 4096
+
 /* A struct of a caller that was compiled with another version: a shorter one has zeroes at its end, a longer one must
  * not ask for what this version doesn't know. */
 static int take_struct(void *out, size_t size, const void *in, size_t in_size, hapax_error *err)
 {
     memset(out, 0, size);
-    if (in_size == 0) {
+    if (in_size == 0 || in_size > STRUCT_BYTES_MAX) {
         return error_set(err, HAPAX_E_ARGUMENT, 0, "the member `size` is not set to the size of its struct");
     }
     const uint8_t *bytes = in;

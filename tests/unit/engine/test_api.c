@@ -209,6 +209,8 @@ static void structs_of_other_versions_are_understood_or_refused(void **state)
                            .busy_ms = -1}; /* which has no busy_ms */
     assert_int_equal(hapax_open(&h, "memory:", &older, NULL), 0);
     hapax_close(h);
+    hapax_options forgotten = {.size = (size_t)0xAAAAAAAAAAAAAAAA}; /* what happened to be on the stack */
+    assert_int_equal(hapax_open(&h, "memory:", &forgotten, &err), HAPAX_E_ARGUMENT);
 }
 
 static void open_tells_what_is_wrong_with_a_uri(void **state)
