@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "core/prefix.h"
 
 #include <stdlib.h>
 
@@ -127,18 +128,6 @@ static int by_name(const void *a, const void *b)
     return order != 0 ? order : (x->position > y->position) - (x->position < y->position);
 }
 
-static int append_part(struct buf *out, struct slice part)
-{
-    char length[8];
-    uint64_t n = part.len;
-    for (size_t i = sizeof length; i > 0; i--) {
-        length[i - 1] = (char)(n & 0xff);
-        n >>= 8;
-    }
-    int rc = buf_append(out, length, sizeof length);
-    return rc != 0 ? rc : buf_append_slice(out, part);
-}
-
 int form_canonical(struct buf *out, struct form *f)
 {
     size_t before = out->len;
@@ -147,9 +136,9 @@ int form_canonical(struct buf *out, struct form *f)
         qsort(f->pairs, f->count, sizeof *f->pairs, by_name);
     }
     for (size_t i = 0; i < f->count && rc == 0; i++) {
-        rc = append_part(out, f->pairs[i].name);
+        rc = prefix_append(out, f->pairs[i].name);
         if (rc == 0) {
-            rc = append_part(out, f->pairs[i].value);
+            rc = prefix_append(out, f->pairs[i].value);
         }
     }
     if (rc != 0) {
