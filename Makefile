@@ -54,7 +54,8 @@ bench: all ## Speed beside nginx, in one run; see docs/BENCHMARKS.md
 docs: all ## Regenerate docs/CONFIG.md, man pages and shell completion
 	@dev/docs
 
-install: all ## To /usr/local, or below DESTDIR=
+install: $(BUILD)/build.ninja ## To /usr/local, or below DESTDIR=
+	@cmake --build $(BUILD) --target hapax hapax_shared
 	@cmake --install $(BUILD)
 
 clean:

@@ -102,7 +102,9 @@ static int row_cells(struct listing *l, const struct store_row *row)
     output_age(age, l->now_ms - r->claimed_ms);
     snprintf(attempt, sizeof attempt, "%lu", (unsigned long)r->fence.attempt);
     if (done) {
-        snprintf(status, sizeof status, "%u", (unsigned)row->status);
+        if (row->status != 0) { /* the C library's answers have none */
+            snprintf(status, sizeof status, "%u", (unsigned)row->status);
+        }
         output_age(expires, r->expires_ms - l->now_ms);
     }
     digest_hex(id, row->id.bytes, IDENTITY_BYTES);

@@ -122,7 +122,7 @@ static int instant(const char *name, int64_t wall_ms, int64_t now_ms)
 
 static int show_answer(const struct answer *a)
 {
-    int rc = output_field("status", "%u", (unsigned)a->status);
+    int rc = a->status != 0 ? output_field("status", "%u", (unsigned)a->status) : 0;
     if (rc == 0 && a->kept) {
         rc = output_field("body", "%llu bytes", (unsigned long long)a->body_bytes);
     } else if (rc == 0) {

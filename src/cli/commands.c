@@ -30,8 +30,7 @@ static const struct cli_option serve_options[] = {
      .letter = 'a',
      .kind = CLI_TEXT,
      .value = "ADDR",
-     .help = "where dashboard, metrics and health checks are, HOST:PORT or off; overrides the configuration, "
-             "else "
+     .help = "where metrics and health checks are, HOST:PORT or off; overrides the configuration, else "
              "127.0.0.1:8081"},
     {.name = "store",
      .letter = 's',
