@@ -1,6 +1,6 @@
 #include "gateway/exchange.h"
 
-#include "base/assert.h"
+#include "hapax/error.h"
 
 #include <stdlib.h>
 
@@ -153,6 +153,14 @@ void exchange_unpin(struct exchange *e)
     e->next = w->idle;
     w->idle = e;
     w->idle_count++;
+}
+
+int exchange_submit(struct exchange *e)
+{
+    struct engine *engine = e->worker->shared->engine;
+    int rc = engine != NULL ? engine_submit(engine, &e->op) : HAPAX_E_CLOSED;
+    e->op_pending = rc == 0;
+    return rc;
 }
 
 bool exchange_account(struct exchange *e, size_t bytes)

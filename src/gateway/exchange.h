@@ -77,6 +77,9 @@ struct exchange {
 void exchange_discard(struct exchange *e); /* one of the pool */
 struct exchange *exchange_open(struct worker *w, struct http_exchange *x, const struct target *t);
 void exchange_unpin(struct exchange *e);
+/* Hand e->op, which is filled in, to the engine. A code: its call-back never runs. HAPAX_E_CLOSED, too, when the
+ * engine is gone and only the last call-backs of its ops still run (see gateway_close). */
+int exchange_submit(struct exchange *e);
 /* Let go of upstream calls and timers: the worker is closing. Engine ops have been answered before. */
 void exchange_cancel_all(struct worker *w);
 

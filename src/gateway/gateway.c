@@ -170,6 +170,7 @@ void gateway_close(struct gateway *g)
     /* Loops have stopped. The engine gives every op back before the workers go that it belongs to. */
     if (g->shared.engine != NULL) {
         engine_close(g->shared.engine);
+        g->shared.engine = NULL;
     }
     for (uint32_t i = 0; i < g->open_count; i++) {
         engine_port_drain(&g->workers[i].port);

@@ -52,12 +52,17 @@ static void still_unknown(struct exchange *e, const char *why)
     protect_claim(e); /* probes is spent: it will be held */
 }
 
+static void drop_finding(struct exchange *e)
+{
+    answer_drop(e->answer);
+    e->answer = NULL;
+}
+
 static void on_resolved(struct engine_op *op)
 {
     struct exchange *e = op->user;
     e->op_pending = false;
-    answer_drop(e->answer);
-    e->answer = NULL;
+    drop_finding(e);
     protect_claim(e); /* whoever settled it, the engine knows by now */
     exchange_unpin(e);
 }
@@ -74,10 +79,9 @@ static void resolve(struct exchange *e, struct answer *answer)
         .fence = e->record.fence,
         .answer = answer,
     };
-    if (engine_submit(e->worker->shared->engine, &e->op) != 0) {
+    if (exchange_submit(e) != 0) {
+        drop_finding(e);
         still_unknown(e, "the engine is busy");
-    } else {
-        e->op_pending = true;
     }
 }
 

@@ -395,11 +395,9 @@ void protect_claim(struct exchange *e)
         .take_over = r->on_unknown == ON_UNKNOWN_RETRY,
         .heartbeat = true,
     };
-    int rc = engine_submit(e->worker->shared->engine, &e->op);
+    int rc = exchange_submit(e);
     if (rc != 0) {
         store_failed(e, rc);
-    } else {
-        e->op_pending = true;
     }
 }
 
@@ -539,11 +537,9 @@ static void submit_settlement(struct exchange *e)
         .ttl_ms = e->settle == SETTLE_COMPLETE ? e->intake.ttl_ms : 0,
         .answer = e->answer,
     };
-    int rc = engine_submit(e->worker->shared->engine, &e->op);
+    int rc = exchange_submit(e);
     if (rc != 0) {
         settle_later(e, rc);
-    } else {
-        e->op_pending = true;
     }
 }
 

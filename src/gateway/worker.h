@@ -56,7 +56,7 @@ const struct target *routing_find(const struct routing *r, const struct request 
 
 /* What all workers share. */
 struct shared {
-    struct engine *engine;
+    struct engine *engine;        /* NULL once it is closed: exchange_submit() */
     _Atomic(uint64_t) body_bytes; /* request and answer bodies in memory */
     uint64_t body_bytes_max;
     _Atomic(bool) stopping;

@@ -1,9 +1,11 @@
 """What a close reading of the gateway found: memory, accounting, headers and endings."""
 
+import signal
 import threading
+import time
 
 import pytest
-from harness import Answer, at_once, config_for, is_sanitized, request_bytes, wait_until
+from harness import PATIENCE_S, Answer, at_once, config_for, is_sanitized, request_bytes, wait_until
 
 JSON = ("Content-Type", "application/json")
 
@@ -25,3 +27,30 @@ def test_a_request_that_waits_for_the_upstream_holds_its_body_and_not_what_readi
     for connection in connections:
         assert connection.receive().marker == "executed"
         connection.close()
+
+
+def test_a_stop_while_a_probes_finding_is_written_ends_cleanly(start, upstream, tmp_path):
+    def behave(request):
+        return Answer(200, [], b"it did") if request.target == "/probe/k" else Answer(action="close")
+
+    upstream.answer = behave
+    control = tmp_path / "trouble"
+    gateway = start(config_for(upstream, on_unknown="probe", probe=f"{upstream.url}/probe/{{key}}"),
+                    store=f"fault:control={control}:sqlite:{tmp_path}/hapax.db")
+    assert gateway.post("/orders", "k").problem == "outcome-unknown"
+    control.write_text("delay=1000")
+    with gateway.connect() as connection:
+        connection.send(request_bytes("POST", "/orders", [JSON, ("Idempotency-Key", "k")], b'{"amount":100}'))
+        wait_until(lambda: upstream.effects("/probe/k") and gateway.metric("hapax_queued") == 1,
+                   "what the probe found is with the store")
+        for _ in range(2):  # at once
+            gateway.process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)  # two signals pending are one
+        answer = connection.receive()
+    assert (answer.status, answer.problem) == (503, "overloaded")
+    assert gateway.process.wait(PATIENCE_S) == 0, gateway.log_text()
+    control.unlink()
+    gateway.start()
+    again = gateway.post("/orders", "k")
+    assert (again.status, again.marker, again.body) == (200, "replayed", b"it did")
+    assert len(upstream.effects("/orders")) == 1
