@@ -15,6 +15,7 @@ struct server {
     const struct cli_args *args;
     struct gateway *gateway;
     struct admin *admin;
+    bool ended; /* the gateway is being taken apart: signals come too late */
 };
 
 static int load(struct config **out, const struct cli_args *args, hapax_error *err)
@@ -54,13 +55,16 @@ static void reload(struct server *s)
     buf_init(&notes, 1024);
     int rc = load(&config, s->args, &err);
     if (rc == 0) {
-        apply_log(config);
         rc = gateway_reload(s->gateway, config, &notes, &err);
     }
     if (rc != 0) {
         gateway_count_reload_failure(s->gateway);
         log_event(LOG_LEVEL_ERROR, "reload", "the configuration stays as it was: %s", err.message);
-    } else if (notes.len > 0) {
+        buf_free(&notes);
+        return;
+    }
+    apply_log(config); /* now the gateway's, alive until the next reload */
+    if (notes.len > 0) {
         log_event(LOG_LEVEL_WARN, "reload", "new configuration in use, except what needs a restart: %.*s",
                   SLICE_FORMAT(buf_slice(&notes)));
     } else {
@@ -72,6 +76,9 @@ static void reload(struct server *s)
 static void on_signal(void *ctx, int number)
 {
     struct server *s = ctx;
+    if (s->ended) {
+        return;
+    }
     if (number == SIGHUP) {
         reload(s);
         return;
@@ -117,6 +124,7 @@ static int serve(struct server *s, struct config *config, hapax_error *err)
         gateway_run(s->gateway);
         log_event(LOG_LEVEL_INFO, "stopped", "all is written");
     }
+    s->ended = true;
     admin_close(s->admin);
     gateway_close(s->gateway);
     return rc;
