@@ -326,3 +326,8 @@ bool fingerprint_equal(const struct fingerprint *a, const struct fingerprint *b)
 {
     return a->version == b->version && memcmp(a->bytes, b->bytes, FINGERPRINT_BYTES) == 0;
 }
+
+bool fingerprint_mismatch(const struct fingerprint *a, const struct fingerprint *b)
+{
+    return a->version > 0 && b->version > 0 && !fingerprint_equal(a, b);
+}

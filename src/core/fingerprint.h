@@ -1,5 +1,6 @@
-/* The fingerprint: a digest of what was asked for. Computed once per request and carried along; a
- * stored one is compared only with one of the same algorithm version and mode.
+/* The fingerprint: a digest of what was asked for. Computed once per request and carried along. Those of
+ * different algorithm versions, modes or ignore lists differ: where a route's rule is changed, a retry of
+ * what was asked for before the change is a mismatch until that record's ttl is over.
  *
  * What goes in, each part tagged and length-prefixed: the algorithm version and mode; then, but for
  * mode NONE, method, path, query (AUTO: as a sorted set of pairs; BYTES: raw), media type (lower
@@ -72,8 +73,8 @@ int content_json(const struct json **out, struct content *c, hapax_error *err);
 int fingerprint_make(struct fingerprint *out, const struct fingerprint_rule *rule, struct content *c,
                      hapax_error *err);
 
-/* Equal content? False when versions differ: the caller then treats it as a match only if neither
- * side can be computed again (never silently). Look at version 0 (there is none) first. */
 bool fingerprint_equal(const struct fingerprint *a, const struct fingerprint *b);
+/* Was something else asked for? Never where one side has no fingerprint (version 0). */
+bool fingerprint_mismatch(const struct fingerprint *a, const struct fingerprint *b);
 
 #endif

@@ -7,11 +7,6 @@
 #include "base/error.h"
 #include "engine/lane.h"
 
-bool lane_mismatch(const struct fingerprint *a, const struct fingerprint *b)
-{
-    return a->version > 0 && b->version > 0 && !fingerprint_equal(a, b);
-}
-
 /* --- waiters --- */
 
 static void unlink_waiter(struct lane *l, struct engine_op *op)
@@ -119,7 +114,7 @@ static bool decide_from_in_flight(struct lane *l, struct engine_op *op)
         inflight_append_waiter(entry, op);
         return true;
     }
-    bool mismatch = lane_mismatch(&op->fingerprint, &entry->record.fingerprint);
+    bool mismatch = fingerprint_mismatch(&op->fingerprint, &entry->record.fingerprint);
     if (entry->kind == INFLIGHT_FOREIGN) {
         /* Known only as of the last poll: enough to wait on, not enough to refuse. */
         if (mismatch || op->wait_until_mono_ms <= l->now.mono_ms) {
@@ -153,7 +148,7 @@ static bool decide_from_cache(struct lane *l, struct engine_op *op)
     if (r == NULL) {
         return false;
     }
-    if (lane_mismatch(&op->fingerprint, &r->record.fingerprint)) {
+    if (fingerprint_mismatch(&op->fingerprint, &r->record.fingerprint)) {
         finish_begin(l, op, VERDICT_MISMATCH, &r->record, NULL);
     } else {
         finish_begin(l, op, VERDICT_REPLAY, &r->record, answer_retain(r->answer));

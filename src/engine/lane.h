@@ -147,7 +147,6 @@ void lane_attach(struct lane *l, struct inflight *entry, struct engine_op *op);
 void lane_drop(struct lane *l, struct inflight *entry); /* its waiters go round again */
 void lane_answer_waiters(struct lane *l, struct inflight *entry, const struct record *record,
                          struct answer *answer);
-bool lane_mismatch(const struct fingerprint *a, const struct fingerprint *b);
 
 /* settle.c: what the store said. */
 void lane_settle(struct lane *l, size_t place, int code, const hapax_error *err);

@@ -84,7 +84,7 @@ static void settle_running(struct lane *l, struct engine_op *op, const struct re
 static void settle_found(struct lane *l, struct engine_op *op, const struct record *record,
                          struct answer *answer)
 {
-    if (lane_mismatch(&op->fingerprint, &record->fingerprint)) {
+    if (fingerprint_mismatch(&op->fingerprint, &record->fingerprint)) {
         finish_verdict(l, op, VERDICT_MISMATCH, record, NULL);
     } else if (record->state == RECORD_DONE && answer != NULL) {
         finish_verdict(l, op, VERDICT_REPLAY, record, answer);

@@ -9,14 +9,6 @@ static int64_t add_clamped(int64_t a, int64_t b)
     return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
 }
 
-static bool fingerprints_differ(const struct fingerprint *a, const struct fingerprint *b)
-{
-    if (a->version == 0 || b->version == 0) {
-        return false; /* nothing to compare */
-    }
-    return a->version != b->version || memcmp(a->bytes, b->bytes, FINGERPRINT_BYTES) != 0;
-}
-
 struct record rule_seen(const struct record *stored, int64_t now_ms)
 {
     struct record seen = *stored;
@@ -84,7 +76,7 @@ static struct record taken_over(const struct record *seen, const struct store_op
 static void decide_claim(struct rule_decision *d, const struct store_op *op, const struct record *stored,
                          const struct record *seen, uint64_t owner, int64_t now_ms)
 {
-    bool takes = op->take_over && !fingerprints_differ(&op->fingerprint, &seen->fingerprint);
+    bool takes = op->take_over && !fingerprint_mismatch(&op->fingerprint, &seen->fingerprint);
     struct record_step step = record_step(seen->state, takes ? EVENT_TAKE_OVER : EVENT_CLAIM);
     if (step.allowed && step.new_serial) {
         d->result = STORE_APPLIED;

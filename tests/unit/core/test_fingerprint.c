@@ -488,6 +488,10 @@ static void modes_and_versions_never_match_each_other(void **state)
     assert_true(fingerprint_equal(&newer, &f[0]));
     newer.version++;
     assert_false(fingerprint_equal(&newer, &f[0]));
+    assert_true(fingerprint_mismatch(&newer, &f[0]));
+    assert_false(fingerprint_mismatch(&f[0], &f[0]));
+    struct fingerprint none = {.version = 0};
+    assert_false(fingerprint_mismatch(&none, &f[0]) || fingerprint_mismatch(&f[0], &none));
 }
 
 static void an_error_leaves_no_memory_behind_and_says_why(void **state)
