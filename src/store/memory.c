@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Past these, claims and answers are refused as a full disk would. */
+/* Past these, batches with claims are refused as a full disk would; what was claimed can still be completed. */
 #define MEMORY_RECORDS_MAX (8U << 20)
 #define MEMORY_BYTES_MAX   (4ULL << 30)
 #define MEMORY_OWNERS_MAX  4096

@@ -124,7 +124,7 @@ extern const char *const sqlite_statement_names[SQL_COUNT];
 sqlite3_stmt *sqlite_get(struct sqlite_store *s, enum sqlite_statement which, hapax_error *err);
 /* The text of a statement within sqlite_statements.sql. */
 struct slice sqlite_statement_text(enum sqlite_statement which);
-/* Step a statement that returns no rows to its end. */
+/* Step a statement whose rows don't matter (usually none), and reset it. */
 int sqlite_run(struct sqlite_store *s, sqlite3_stmt *st, hapax_error *err);
 int sqlite_begin(struct sqlite_store *s, bool write, hapax_error *err);
 /* Bring meta up to date and commit. */

@@ -52,7 +52,6 @@ sqlite3_stmt *sqlite_get(struct sqlite_store *s, enum sqlite_statement which, ha
     return st;
 }
 
-/* A statement that returned a row is left at it; sqlite3_reset() is the caller's. */
 int sqlite_run(struct sqlite_store *s, sqlite3_stmt *st, hapax_error *err)
 {
     int rc = sqlite3_step(st);
