@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -199,13 +200,27 @@ static int note_file(struct sqlite_store *s, hapax_error *err)
     return 0;
 }
 
+/* A new file is its owner's alone, since it will hold answers; the log takes its mode from it. Made without being
+ * opened: closing a descriptor would drop the locks that another handle of this process has just taken. */
+static int make_file(const struct sqlite_store *s, hapax_error *err)
+{
+    if (mknod(s->path, S_IFREG | S_IRUSR | S_IWUSR, 0) == 0 || errno == EEXIST) {
+        return 0;
+    }
+    return error_set(err, HAPAX_E_STORE, errno, "%.120s: can't be created (%.60s)", s->path, strerror(errno));
+}
+
 static int connect(struct sqlite_store *s, bool create, hapax_error *err)
 {
+    int code = create && !s->read_only ? make_file(s, err) : 0;
+    if (code != 0) {
+        return code;
+    }
     int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
     flags |= s->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
     flags |= create && !s->read_only ? SQLITE_OPEN_CREATE : 0;
     int rc = sqlite3_open_v2(s->path, &s->db, flags, NULL);
-    int code = rc == SQLITE_OK ? 0 : sqlite_fail(s, rc, err);
+    code = rc == SQLITE_OK ? 0 : sqlite_fail(s, rc, err);
     if (code == 0) {
         code = set_up(s, err);
     }

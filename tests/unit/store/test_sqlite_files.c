@@ -290,6 +290,30 @@ static void reading_needs_a_store_that_is_there(void **state)
     assert_null(s);
 }
 
+static void a_new_store_is_for_its_owners_eyes(void **state)
+{
+    const struct files *f = *state;
+    mode_t before = umask(0);
+    struct store *s = opened(f, 0);
+    hapax_error err = {0};
+    assert_int_equal(claim(s, "k", &err), 0);
+    umask(before);
+    static const char *const files[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[160];
+        struct stat st;
+        snprintf(path, sizeof path, "%s%s", f->path, files[i]);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0600);
+    }
+    store_close(s);
+    assert_int_equal(chmod(f->path, 0640), 0); /* shared on purpose: stays so */
+    store_close(opened(f, 0));
+    struct stat st;
+    assert_int_equal(stat(f->path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0640);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +329,7 @@ int main(void)
         FILE_TEST(names_that_sqlite_would_interpret_are_files),
         FILE_TEST(a_relative_path_stays_where_it_was_opened),
         FILE_TEST(reading_needs_a_store_that_is_there),
+        FILE_TEST(a_new_store_is_for_its_owners_eyes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
