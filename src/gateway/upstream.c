@@ -11,14 +11,12 @@
 
 enum { HEADERS_ADDED_MAX = 8, INTAKE_SLACK_BYTES = 1 << 20 };
 
-static bool has_header_source(const struct route *r, struct slice name)
+/* Does this line, as it stands, give the operation's key? It may also be of no concern here, when the key came from
+ * elsewhere. */
+static bool gives_key(struct exchange *e, struct slice value)
 {
-    for (size_t i = 0; i < r->key_count; i++) {
-        if (r->key[i].kind == KEY_HEADER && slice_equal_nocase(r->key[i].name, name)) {
-            return true;
-        }
-    }
-    return false;
+    struct slice key;
+    return key_from_header(&key, value, KEY_LENIENT, &e->arena, NULL) == 0 && slice_equal(key, e->key);
 }
 
 struct header_list {
@@ -44,25 +42,41 @@ static int add_printed(struct exchange *e, struct header_list *l, struct slice n
     return rc;
 }
 
-/* X-Forwarded-For: what the client sent, with its own address at the end. */
+/* X-Forwarded-For: all lines that came, joined, with the client's address at the end. Every line counts: a proxy in
+ * front of us may add its own after one that a client made up. */
+static int add_forwarded_for(struct exchange *e, struct header_list *l)
+{
+    const struct request *r = &e->request;
+    const struct slice name = SLICE_LITERAL("X-Forwarded-For");
+    struct slice peer = http_exchange_peer(e->x);
+    size_t len = peer.len;
+    for (size_t i = 0; i < r->header_count; i++) {
+        len += slice_equal_nocase(r->headers[i].name, name) ? r->headers[i].value.len + 2 : 0;
+    }
+    char *text = arena_alloc(&e->arena, len + 1);
+    if (text == NULL) {
+        return arena_error(&e->arena);
+    }
+    char *end = text;
+    for (size_t i = 0; i < r->header_count; i++) {
+        struct slice value = r->headers[i].value;
+        if (slice_equal_nocase(r->headers[i].name, name) && value.len > 0) {
+            memcpy(end, value.ptr, value.len);
+            memcpy(end + value.len, ", ", 2);
+            end += value.len + 2;
+        }
+    }
+    memcpy(end, peer.ptr, peer.len);
+    add(l, name, slice_of(text, (size_t)(end - text) + peer.len));
+    return 0;
+}
+
 static int add_forwarded(struct exchange *e, struct header_list *l)
 {
-    struct slice peer = http_exchange_peer(e->x);
-    struct slice before;
-    struct buf text;
-    buf_init(&text, 4096);
-    if (request_header(&before, &e->request, SLICE_LITERAL("X-Forwarded-For")) > 0 && before.len < 3900) {
-        buf_append_slice(&text, before);
-        buf_append(&text, ", ", 2);
-    }
-    buf_append_slice(&text, peer);
-    struct slice copy;
-    int rc = arena_copy(&e->arena, buf_slice(&text), &copy);
-    buf_free(&text);
+    int rc = add_forwarded_for(e, l);
     if (rc != 0) {
         return rc;
     }
-    add(l, SLICE_LITERAL("X-Forwarded-For"), copy);
     add(l, SLICE_LITERAL("X-Forwarded-Proto"),
         http_exchange_is_tls(e->x) ? SLICE_LITERAL("https") : SLICE_LITERAL("http"));
     struct slice host;
@@ -116,24 +130,24 @@ int upstream_headers(struct exchange *e, uint32_t attempt, const struct header *
     if (l.lines == NULL) {
         return arena_error(&e->arena);
     }
+    struct listed_fields listed;
+    int rc = fields_listed(&listed, r->headers, r->header_count);
     struct slice key_name = slice_text(e->target->route->forward_key);
-    bool key_wanted = has_header_source(e->target->route, key_name);
     bool key_passed = false;
     for (size_t i = 0; i < r->header_count; i++) {
         struct slice name = r->headers[i].name;
-        if (field_class(name, FIELD_REQUEST) != FIELD_PLAIN ||
-            field_is_listed(r->headers, r->header_count, name)) {
+        if (field_class(name, FIELD_REQUEST) != FIELD_PLAIN || field_is_listed(&listed, name)) {
             continue;
         }
         if (attempt > 0 && slice_equal_nocase(name, key_name)) {
-            if (!key_wanted || key_passed) {
-                continue; /* not where this operation's key came from, or a second line of the same key */
+            if (key_passed || !gives_key(e, r->headers[i].value)) {
+                continue; /* a second line of the same key, or another name than this operation's */
             }
             key_passed = true;
         }
         add(&l, name, r->headers[i].value);
     }
-    int rc = add_forwarded(e, &l);
+    rc = rc != 0 ? rc : add_forwarded(e, &l);
     rc = rc != 0 ? rc : add_trace(e, &l);
     if (rc == 0 && attempt > 0) {
         char number[12];
@@ -220,12 +234,13 @@ int intake_head(struct exchange *e, int status, const struct header *headers, si
     const struct route *route = e->target->route;
     intake_reset(e);
     in->status = status;
-    int rc = 0;
+    struct listed_fields listed;
+    int rc = fields_listed(&listed, headers, n);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         const struct header *h = &headers[i];
         read_controls(in, h);
         enum field_class class = field_class(h->name, FIELD_ANSWER);
-        if (class == FIELD_HOP || class == FIELD_OURS || field_is_listed(headers, n, h->name)) {
+        if (class == FIELD_HOP || class == FIELD_OURS || field_is_listed(&listed, h->name)) {
             continue;
         }
         bool kept = is_kept(class, route);

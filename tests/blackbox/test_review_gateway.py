@@ -54,3 +54,51 @@ def test_a_stop_while_a_probes_finding_is_written_ends_cleanly(start, upstream, 
     again = gateway.post("/orders", "k")
     assert (again.status, again.marker, again.body) == (200, "replayed", b"it did")
     assert len(upstream.effects("/orders")) == 1
+
+
+# --- Headers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sources", ['["json:/id", "header:Idempotency-Key"]', '"json:/id"'])
+def test_the_upstream_gets_the_operations_key_whatever_else_the_client_sends(start, upstream, sources):
+    gateway = start(config_for(upstream, key=sources))
+    for other in ("other-1", "other-2"):
+        gateway.post("/orders", other, b'{"id":"mine"}')
+    assert [r.all("Idempotency-Key") for r in upstream.effects()] == [['"\\"mine\\""']]
+
+
+def test_a_key_from_a_later_header_source_passes_as_it_came(start, upstream):
+    gateway = start(config_for(upstream, key='["json:/id", "header:Idempotency-Key"]'))
+    gateway.post("/orders", '"quoted"', b"{}")
+    gateway.post("/orders", "bare", b"{}")
+    assert [r.all("Idempotency-Key") for r in upstream.effects()] == [['"quoted"'], ["bare"]]
+
+
+def test_every_line_of_the_forwarding_chain_is_kept(gateway, upstream):
+    lines = ["198.51.100.7, 198.51.100.8", "", "203.0.113.9"]  # the last one is by a proxy in front, which adds lines
+    gateway.request("GET", "/", [("X-Forwarded-For", line) for line in lines])
+    long = ", ".join(["198.51.100.7"] * 400)
+    gateway.request("GET", "/", [("X-Forwarded-For", long), ("x-forwarded-for", "203.0.113.9")])
+    seen = [r.all("X-Forwarded-For") for r in upstream.effects()]
+    assert seen == [["198.51.100.7, 198.51.100.8, 203.0.113.9, 127.0.0.1"], [long + ", 203.0.113.9, 127.0.0.1"]]
+
+
+def test_fields_that_connection_lists_end_here_both_ways(gateway, upstream):
+    upstream.answer = Answer(200, [("Connection", "x-mine,,X-Yours "), ("X-Mine", "1"), ("X-Yours", "2"), ("X-Ours", "3")])
+    answer = gateway.request("GET", "/", [("Connection", "X-A, x-b"), ("Connection", ",x-c"), ("X-A", "1"), ("X-B", "2"),
+                                          ("X-C", "3"), ("X-D", "4")])
+    request = upstream.effects()[0]
+    assert [request.get(n) for n in ("X-A", "X-B", "X-C", "X-D")] == [None, None, None, "4"]
+    assert [answer.get(n) for n in ("X-Mine", "X-Yours", "X-Ours")] == [None, None, "3"]
+
+
+def test_connection_lists_have_a_limit(gateway, upstream):
+    """Each word is compared with each line: thirty thousand of them took 50 ms of the loop."""
+    assert gateway.request("GET", "/", [("Connection", ",".join(["a"] * 16)), ("Connection", ",".join(["b"] * 16))]).status == 201
+    refused = gateway.request("GET", "/", [("Connection", ",".join(["a"] * 16)), ("Connection", ",".join(["b"] * 17))])
+    assert (refused.status, refused.problem) == (400, "malformed-request")
+    assert gateway.request("GET", "/", [("Connection", "," * 20000)]).status == 201
+    assert len(upstream.effects()) == 2
+    upstream.answer = Answer(201, [("Connection", ",".join(["a"] * 33))])
+    assert gateway.request("GET", "/").problem == "upstream-broken"
+    assert gateway.post("/orders", "k").problem == "outcome-unknown"
