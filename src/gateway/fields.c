@@ -1,5 +1,7 @@
 #include "gateway/fields.h"
 
+#include "hapax/error.h"
+
 #include <stddef.h>
 
 #define SLICE_INIT(text)                                                                                     \
@@ -73,20 +75,41 @@ enum field_class field_class(struct slice name, enum field_direction direction)
     return FIELD_PLAIN;
 }
 
-bool field_is_listed(const struct header *headers, size_t n, struct slice name)
+static int list(struct listed_fields *out, struct slice rest)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (!slice_equal_nocase(headers[i].name, SLICE_LITERAL("Connection"))) {
+    while (rest.len > 0) {
+        const char *comma = memchr(rest.ptr, ',', rest.len);
+        size_t len = comma != NULL ? (size_t)(comma - rest.ptr) : rest.len;
+        struct slice name = slice_trim((struct slice){rest.ptr, len});
+        rest = slice_from(rest, len + 1);
+        if (name.len == 0) {
             continue;
         }
-        struct slice rest = headers[i].value;
-        while (rest.len > 0) {
-            const char *comma = memchr(rest.ptr, ',', rest.len);
-            size_t len = comma != NULL ? (size_t)(comma - rest.ptr) : rest.len;
-            if (slice_equal_nocase(slice_trim((struct slice){rest.ptr, len}), name)) {
-                return true;
-            }
-            rest = slice_from(rest, len + 1);
+        if (out->count == LIMIT_CONNECTION_OPTIONS_MAX) {
+            return HAPAX_E_LIMIT;
+        }
+        out->names[out->count++] = name;
+    }
+    return 0;
+}
+
+int fields_listed(struct listed_fields *out, const struct header *headers, size_t n)
+{
+    int rc = 0;
+    out->count = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        if (slice_equal_nocase(headers[i].name, SLICE_LITERAL("Connection"))) {
+            rc = list(out, headers[i].value);
+        }
+    }
+    return rc;
+}
+
+bool field_is_listed(const struct listed_fields *listed, struct slice name)
+{
+    for (size_t i = 0; i < listed->count; i++) {
+        if (slice_equal_nocase(listed->names[i], name)) {
+            return true;
         }
     }
     return false;

@@ -3,6 +3,7 @@
 #define GATEWAY_FIELDS_H
 
 #include "base/buf.h"
+#include "base/limits.h"
 #include "core/request.h"
 
 #include <stdint.h>
@@ -21,8 +22,15 @@ enum field_direction { FIELD_REQUEST, FIELD_ANSWER };
 /* Any case. */
 enum field_class field_class(struct slice name, enum field_direction direction);
 
-/* Is `name` listed in one of the message's Connection lines (and so hop by hop as well)? */
-bool field_is_listed(const struct header *headers, size_t n, struct slice name);
+/* What a message's Connection lines list: fields of these names are hop by hop as well. */
+struct listed_fields {
+    struct slice names[LIMIT_CONNECTION_OPTIONS_MAX]; /* borrowed from the headers */
+    size_t count;
+};
+
+/* HAPAX_E_LIMIT: more than LIMIT_CONNECTION_OPTIONS_MAX. The server refuses such requests by itself. */
+int fields_listed(struct listed_fields *out, const struct header *headers, size_t n);
+bool field_is_listed(const struct listed_fields *listed, struct slice name);
 
 /* Append "Name: value\r\n". */
 int field_append(struct buf *out, struct slice name, struct slice value);

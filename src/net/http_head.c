@@ -1,6 +1,8 @@
 /* Request heads: the scan for the end, the request line, the header lines, and what they say about framing. */
 #include "net/http_head.h"
 
+#include "base/limits.h"
+
 /* --- Classes of bytes. --- */
 
 enum {
@@ -81,7 +83,7 @@ struct parse {
     struct http_head *out;
     struct slice host;      /* of the Host line */
     struct slice authority; /* of a target in absolute form */
-    unsigned hosts, lengths, codings;
+    unsigned hosts, lengths, codings, options;
     bool close, keep, upgrade_token, upgrade, expectation_unknown;
     enum http_defect defect;
     const char *detail;
@@ -194,7 +196,7 @@ static bool parse_request_line(struct parse *p, struct slice line)
 
 /* --- The header lines. --- */
 
-static void note_connection(struct parse *p, struct slice list)
+static bool note_connection(struct parse *p, struct slice list)
 {
     while (list.len > 0) {
         struct slice word = list;
@@ -205,7 +207,9 @@ static void note_connection(struct parse *p, struct slice list)
         p->close = p->close || slice_equal_nocase(word, SLICE_LITERAL("close"));
         p->keep = p->keep || slice_equal_nocase(word, SLICE_LITERAL("keep-alive"));
         p->upgrade_token = p->upgrade_token || slice_equal_nocase(word, SLICE_LITERAL("upgrade"));
+        p->options += word.len > 0;
     }
+    return p->options <= LIMIT_CONNECTION_OPTIONS_MAX ? true : malformed(p, "too many words in Connection");
 }
 
 /* Of blanks only: some readers take a tab for a part of the value, and framing must be clear to all of them. */
@@ -269,10 +273,7 @@ static bool note_header(struct parse *p, struct slice name, struct slice value, 
         }
         return true;
     case 10:
-        if (slice_equal_nocase(name, SLICE_LITERAL("Connection"))) {
-            note_connection(p, value);
-        }
-        return true;
+        return slice_equal_nocase(name, SLICE_LITERAL("Connection")) ? note_connection(p, value) : true;
     case 14:
         return slice_equal_nocase(name, SLICE_LITERAL("Content-Length")) ? note_length(p, trim_blanks(raw))
                                                                          : true;

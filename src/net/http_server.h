@@ -5,8 +5,9 @@
  * Content-Length lines (equal ones, too), Content-Length with Transfer-Encoding, a transfer coding other than
  * exactly "chunked", Transfer-Encoding in HTTP/1.0, a request line that is not "METHOD SP target SP HTTP/1.x", a
  * target with a '#' or a byte outside visible ASCII, a missing (in 1.1) or repeated Host, a Host that is no host, a
- * target in absolute form whose host is not the Host. Such a defect is reported through on_defect, and the
- * connection is closed after the answer. One empty line before a request line is forgiven.
+ * target in absolute form whose host is not the Host, more than LIMIT_CONNECTION_OPTIONS_MAX words in Connection. Such
+ * a defect is reported through on_defect, and the connection is closed after the answer. One empty line before a
+ * request line is forgiven.
  *
  * One exchange at a time per connection: with pipelining the next request is parsed when the answer
  * before it is complete. An exchange lives from on_request (or on_defect) to on_close, which always comes exactly
