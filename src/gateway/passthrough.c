@@ -68,11 +68,11 @@ static void start(struct exchange *e, bool stream)
     size_t n = 0;
     struct slice target = SLICE_NONE;
     hapax_error err = {0};
-    if (e->x == NULL) {
+    metrics_count(e->target->metrics, METRIC_UNPROTECTED);
+    if (e->x == NULL || e->client_gone) {
         reply_end(e);
         return;
     }
-    metrics_count(e->target->metrics, METRIC_UNPROTECTED);
     int rc = upstream_headers(e, 0, &headers, &n);
     rc = rc != 0 ? rc : upstream_target(e, &target);
     if (rc == 0) {
@@ -91,7 +91,9 @@ static void start(struct exchange *e, bool stream)
     }
     if (rc != 0) {
         e->intake.call = NULL;
-        reply_problem(e, PROBLEM_INTERNAL, "The request could not be sent to the upstream.", 0);
+        reply_problem(e, rc == HAPAX_E_ARGUMENT ? PROBLEM_MALFORMED : PROBLEM_INTERNAL,
+                      rc == HAPAX_E_ARGUMENT ? err.message : "The request could not be sent to the upstream.",
+                      0);
     }
 }
 
@@ -110,6 +112,7 @@ void passthrough_buffered(struct exchange *e)
 {
     e->unprotected = true;
     e->marked = true;
+    e->ready_us = 0; /* its latency is the upstream's, not the gateway's */
     start(e, false);
 }
 

@@ -569,6 +569,8 @@ void protect_stream(struct exchange *e)
         return;
     }
     e->stream_wanted = true;
+    e->intake.took_us +=
+        clock_mono_us() - e->intake.started_us; /* so far: what comes later, the client sees, too */
     settle(e, e->intake.outcome == OUTCOME_DONE ? SETTLE_COMPLETE : SETTLE_RELEASE, PROBLEM_COUNT);
 }
 

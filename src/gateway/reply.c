@@ -17,44 +17,54 @@ void reply_end(struct exchange *e)
     }
 }
 
-/* False: there is nobody to answer. */
+/* The exchange's one answer is due. False: it was given before, or there is nobody to answer. */
 static bool may_answer(struct exchange *e)
 {
-    if (e->answered || e->x == NULL || e->client_gone) {
-        if (!e->answered) {
-            reply_end(e);
-        }
+    if (e->answered) {
+        return false;
+    }
+    if (e->ready_us > 0) {
+        metrics_latency(e->target->metrics, clock_mono_us() - e->ready_us - e->intake.took_us);
+    }
+    if (e->x == NULL || e->client_gone) {
+        reply_end(e);
         return false;
     }
     e->answered = true;
     return true;
 }
 
-static void append_markers(struct exchange *e, struct buf *head, enum marker m)
+static int append_markers(struct exchange *e, struct buf *head, enum marker m)
 {
     const char *name = marker_name(m);
     if (name == NULL) {
-        return;
+        return 0;
     }
-    field_append(head, SLICE_LITERAL("Idempotency-Status"), slice_text(name));
-    if (m == MARK_REPLAYED) {
-        buf_append_text(head, "Idempotent-Replayed: true\r\n");
+    int rc = field_append(head, SLICE_LITERAL("Idempotency-Status"), slice_text(name));
+    if (rc == 0 && m == MARK_REPLAYED) {
+        rc = buf_append_text(head, "Idempotent-Replayed: true\r\n");
     }
-    if ((m == MARK_EXECUTED || m == MARK_REPLAYED || m == MARK_ATTACHED) && e->record.expires_ms > 0) {
-        field_append(head, SLICE_LITERAL("Idempotency-Expires"),
-                     worker_http_date(e->worker, e->record.expires_ms));
+    if (rc == 0 && (m == MARK_EXECUTED || m == MARK_REPLAYED || m == MARK_ATTACHED) &&
+        e->record.expires_ms > 0) {
+        rc = field_append(head, SLICE_LITERAL("Idempotency-Expires"),
+                          worker_http_date(e->worker, e->record.expires_ms));
     }
     struct slice origin;
-    if (request_header(&origin, &e->request, SLICE_LITERAL("Origin")) > 0) {
-        buf_append_text(head, expose);
+    if (rc == 0 && request_header(&origin, &e->request, SLICE_LITERAL("Origin")) > 0) {
+        rc = buf_append_text(head, expose);
     }
+    return rc;
 }
 
-static void latency(struct exchange *e)
+/* The marker of a problem: an unprotected request was never claimed, whatever the problem is, and on a protected one
+ * there is always a marker. */
+static enum marker problem_marker(const struct exchange *e, enum problem p)
 {
-    if (e->ready_us > 0) {
-        metrics_latency(e->target->metrics, clock_mono_us() - e->ready_us - e->intake.took_us);
+    enum marker m = problem_info(p)->marker;
+    if (e->unprotected) {
+        return e->marked ? MARK_UNPROTECTED : MARK_NONE;
     }
+    return m != MARK_NONE ? m : MARK_REJECTED;
 }
 
 static int problem_head(struct buf *head, enum problem p)
@@ -81,7 +91,6 @@ void reply_problem_bare(struct http_exchange *x, enum problem p, const char *det
 
 void reply_problem(struct exchange *e, enum problem p, const char *detail, int original_status)
 {
-    latency(e);
     if (!may_answer(e)) {
         return;
     }
@@ -90,7 +99,7 @@ void reply_problem(struct exchange *e, enum problem p, const char *detail, int o
     struct buf body;
     buf_init(&head, REPLY_HEAD_BYTES_MAX);
     buf_init(&body, PROBLEM_BYTES_MAX);
-    append_markers(e, &head, e->target->route->protect != 0 ? info->marker : MARK_NONE);
+    append_markers(e, &head, problem_marker(e, p));
     problem_head(&head, p);
     struct problem_members members = {
         .operation = e->id_hex[0] != '\0' ? e->id_hex : NULL,
@@ -105,17 +114,28 @@ void reply_problem(struct exchange *e, enum problem p, const char *detail, int o
     buf_free(&body);
 }
 
+/* The head of an answer. False: there is no memory for it. An answer without some of its lines would be another one,
+ * so the connection breaks off; what is stored can be asked for again. */
+static bool make_head(struct exchange *e, struct buf *head, enum marker m, struct slice lines)
+{
+    buf_init(head, REPLY_HEAD_BYTES_MAX);
+    int rc = append_markers(e, head, m);
+    rc = rc != 0 ? rc : buf_append_slice(head, lines);
+    if (rc != 0) {
+        http_respond_abort(e->x);
+    }
+    return rc == 0;
+}
+
 static void respond(struct exchange *e, int status, struct slice lines, struct slice body, enum marker m)
 {
-    latency(e);
+    struct buf head;
     if (!may_answer(e)) {
         return;
     }
-    struct buf head;
-    buf_init(&head, REPLY_HEAD_BYTES_MAX);
-    append_markers(e, &head, m);
-    buf_append_slice(&head, lines);
-    http_respond(e->x, status, buf_slice(&head), body);
+    if (make_head(e, &head, m, lines)) {
+        http_respond(e->x, status, buf_slice(&head), body);
+    }
     buf_free(&head);
 }
 
@@ -131,14 +151,12 @@ void reply_intake(struct exchange *e, enum marker m)
 
 void reply_stream_start(struct exchange *e, enum marker m)
 {
-    latency(e);
+    struct buf head;
     if (!may_answer(e)) {
         return;
     }
-    struct buf head;
-    buf_init(&head, REPLY_HEAD_BYTES_MAX);
-    append_markers(e, &head, m);
-    buf_append_slice(&head, buf_slice(&e->intake.head));
-    http_respond_start(e->x, e->intake.status, buf_slice(&head), e->intake.length);
+    if (make_head(e, &head, m, buf_slice(&e->intake.head))) {
+        http_respond_start(e->x, e->intake.status, buf_slice(&head), e->intake.length);
+    }
     buf_free(&head);
 }

@@ -109,7 +109,12 @@ static void on_body_error(void *ctx, struct http_exchange *x, int code)
     }
     if (e->answered) {
         http_respond_abort(x);
-    } else if (code == HAPAX_E_TIMEOUT) {
+        return;
+    }
+    if (!e->unprotected) {
+        metrics_count(e->target->metrics, code == HAPAX_E_CLOSED ? METRIC_CLIENT_GONE : METRIC_REJECTED);
+    }
+    if (code == HAPAX_E_TIMEOUT) {
         reply_problem(e, PROBLEM_REQUEST_TIMEOUT, "The request's body did not arrive in time.", 0);
     } else {
         reply_problem(e, PROBLEM_MALFORMED, "The request's body is malformed or was cut short.", 0);
@@ -143,7 +148,7 @@ static void on_gone(void *ctx, struct http_exchange *x)
     }
     bool working = e->op_pending || e->timer_running || (e->intake.call != NULL && !e->streaming);
     if (e->answered || !working) {
-        if (!e->answered) {
+        if (!e->answered && !e->unprotected) {
             metrics_count(e->target->metrics, METRIC_CLIENT_GONE);
         }
         e->answered = true;

@@ -27,7 +27,7 @@
     X(NOT_KEPT, "not_kept", "done before, but the answer was too large to keep (409)")                       \
     X(STALE, "stale", "carried out, but the claim had been lost meanwhile")                                  \
     X(UNPROTECTED, "unprotected", "passed through without protection")                                       \
-    X(REJECTED, "rejected", "refused before any claim: malformed, too large, no route")                      \
+    X(REJECTED, "rejected", "refused before any claim: malformed, too large, too late")                      \
     X(OVERLOADED, "overloaded", "refused because a limit was reached (429, 503)")                            \
     X(STORE_ERROR, "store_error", "the store could not be used (503)")                                       \
     X(CLIENT_GONE, "client_gone", "the client left before its request was complete")

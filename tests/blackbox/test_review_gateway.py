@@ -1,6 +1,8 @@
 """What a close reading of the gateway found: memory, accounting, headers and endings."""
 
+import re
 import signal
+import socket
 import threading
 import time
 
@@ -102,3 +104,68 @@ def test_connection_lists_have_a_limit(gateway, upstream):
     upstream.answer = Answer(201, [("Connection", ",".join(["a"] * 33))])
     assert gateway.request("GET", "/").problem == "upstream-broken"
     assert gateway.post("/orders", "k").problem == "outcome-unknown"
+
+
+# --- One count and one marker for each request -----------------------------------------------------
+
+
+def outcomes(gateway):
+    text = gateway.admin("/metrics").body.decode()
+    pairs = re.findall(r'^hapax_requests_total\{route="orders",outcome="(\w+)"\} (\d+)$', text, re.M)
+    return {name: int(n) for name, n in pairs if n != "0"}
+
+
+def test_a_client_that_leaves_an_unprotected_request_counts_once(gateway, upstream):
+    release = threading.Event()
+    upstream.answer = Answer(wait=release)
+    with gateway.connect() as connection:
+        connection.send(request_bytes("GET", "/slow"))
+        wait_until(upstream.effects, "it runs")
+        connection.reset()
+    wait_until(lambda: gateway.metric("hapax_connections") == 0, "the gateway noticed")
+    release.set()
+    assert outcomes(gateway) == {"unprotected": 1}
+
+
+CUT_SHORT = b"POST /orders HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 10\r\n\r\nab"
+BAD_CHUNK = b"POST /orders HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
+
+
+@pytest.mark.parametrize("sent, ends, count, problem", [
+    (CUT_SHORT, True, "client_gone", "malformed-request"),
+    (CUT_SHORT, False, "rejected", "request-timeout"),
+    (BAD_CHUNK, False, "rejected", "malformed-request"),
+])
+def test_a_protected_request_that_never_became_complete_counts_once_and_is_marked(start, upstream, sent, ends, count, problem):
+    gateway = start(config_for(upstream, timeouts="{body: 200ms}"))
+    with gateway.connect() as connection:
+        connection.send(sent)
+        if ends:
+            connection.sock.shutdown(socket.SHUT_WR)
+        answer = connection.receive()
+    assert (answer.problem, answer.marker) == (problem, "rejected")
+    assert outcomes(gateway) == {count: 1} and upstream.effects() == []
+
+
+@pytest.mark.parametrize("method, marker", [("GET", None), ("PUT", "unprotected")])
+def test_an_unprotected_request_is_marked_so_when_the_upstream_is_down_too(start, upstream, method, marker):
+    gateway = start(config_for(upstream))
+    upstream.close()
+    answer = gateway.request(method, "/orders")
+    assert (answer.status, answer.problem, answer.marker) == (502, "upstream-unreachable", marker)
+
+
+@pytest.mark.parametrize("method, headers, body", [("HEAD", [("Content-Length", "2")], b"ab"), ("X" * 40, [], b"")])
+def test_a_request_that_can_not_be_sent_on_is_the_clients_mistake(gateway, upstream, method, headers, body):
+    with gateway.connect() as connection:
+        connection.send(request_bytes(method, "/", headers, body))
+        assert connection.receive(method).status == 400
+    assert upstream.effects() == [] and outcomes(gateway) == {"unprotected": 1}
+
+
+def test_the_added_latency_of_a_streamed_answer_is_without_the_upstreams_time(start, upstream):
+    upstream.answer = Answer(200, [], b"x" * 100_000, delay_s=2)
+    gateway = start(config_for(upstream, keep_body="1KiB"))
+    assert gateway.post("/orders", "k").marker == "executed"
+    sum_s = gateway.metric("hapax_added_latency_seconds_sum", route="orders")
+    assert gateway.metric("hapax_added_latency_seconds_count", route="orders") == 1 and sum_s < 2
