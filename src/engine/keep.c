@@ -95,7 +95,7 @@ static int sweep_slice(struct lane *l, hapax_error *err)
     l->sweep_due_mono_ms = l->now.mono_ms + o->sweep_every_ms;
     if (code == 0) {
         lane_count(&l->counters.expired, removed);
-        if (removed == o->sweep_rows) {
+        if (removed > 0) {
             l->sweep_due_mono_ms = l->now.mono_ms; /* the next slice, in the next turn */
         }
     }

@@ -40,7 +40,7 @@
     X(copy_to_ended)                                                                                         \
     X(update_ended)                                                                                          \
     X(copy_to_running)                                                                                       \
-    X(sweep_last)                                                                                            \
+    X(sweep_next)                                                                                            \
     X(sweep_identities)                                                                                      \
     X(sweep_ended)                                                                                           \
     X(abandon_copy)                                                                                          \

@@ -98,11 +98,11 @@ SELECT serial, ?2, ?3, claimed_ms, ?4, ?5, ?6, ?7, ?8, digest, scope, key
 FROM ended
 WHERE serial = ?1;
 
--- A slice of the sweep: its largest serial, then the rows of both tables. The inner query is the same in
--- all three, so in one transaction they name the same rows.
--- name: sweep_last
-SELECT count(*), max(serial)
-FROM (SELECT serial FROM ended WHERE state = 2 AND expires_ms <= ?1 ORDER BY expires_ms, serial LIMIT ?2);
+-- A slice of the sweep: what it could be, then the rows of both tables. The inner query is the same in
+-- all three, so in one transaction they name the same rows. A body's length is in its row's head: it is not read.
+-- name: sweep_next
+SELECT serial, ifnull(length(body), 0)
+FROM ended WHERE state = 2 AND expires_ms <= ?1 ORDER BY expires_ms, serial LIMIT ?2;
 
 -- name: sweep_identities
 DELETE FROM identity

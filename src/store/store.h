@@ -126,8 +126,8 @@ struct store_backend {
     /* Must. See above. n is 1 to LIMIT_BATCH_OPS_MAX. */
     int (*apply)(struct store *s, struct store_op *const *ops, size_t n, int64_t now_ms, hapax_error *err);
 
-    /* Must. Remove at most rows_max done records that have expired, in one short transaction.
-     * *removed < rows_max: there are no more for now. */
+    /* Must. Remove at most rows_max done records that have expired, in one short transaction: fewer where their
+     * answers are large. *removed == 0: there are no more for now. */
     int (*sweep)(struct store *s, int64_t now_ms, uint32_t rows_max, uint32_t *removed, hapax_error *err);
 
     /* Must. Write down as unknown at most rows_max running records of one owner (owner > 0), or those

@@ -2,6 +2,7 @@
 #include "suite.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static uint64_t registered(struct store *s, const char *text)
 {
@@ -161,6 +162,34 @@ static void sweep_removes_expired_records_in_slices(void **state)
     assert_int_equal(looked_up(w->s, "running", T0).state, RECORD_RUNNING);
     assert_int_equal(looked_up(w->s, "unknown", T0).state, RECORD_UNKNOWN);
     claimed(w->s, "d0", T0);
+}
+
+static void a_sweep_takes_large_answers_in_smaller_slices(void **state)
+{
+    struct world *w = *state;
+    enum { COUNT = 6, BYTES = 3 << 20 };
+    char *body = calloc(1, BYTES);
+    assert_non_null(body);
+    struct answer *a = answer_make(200, true, SLICE_LITERAL(""), slice_of(body, BYTES));
+    assert_non_null(a);
+    for (int i = 0; i < COUNT; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "d%d", i);
+        struct store_op done = op_fenced(STORE_COMPLETE, name, claimed(w->s, name, T0));
+        done.answer = a;
+        do_op(w->s, &done, T0);
+        assert_int_equal(done.result, STORE_APPLIED);
+    }
+    answer_drop(a);
+    free(body);
+    uint32_t removed;
+    uint32_t all = 0;
+    do {
+        assert_int_equal(w->s->backend->sweep(w->s, T0 + TTL, 100, &removed, NULL), 0);
+        all += removed;
+    } while (removed > 0); /* not: until fewer than asked for */
+    assert_int_equal(all, COUNT);
+    assert_int_equal(looked_up(w->s, "d5", T0).state, RECORD_ABSENT);
 }
 
 static void no_serial_is_given_twice(void **state)
@@ -353,6 +382,7 @@ const struct CMUnitTest admin_tests[] = {
     STORE_TEST(abandon_takes_one_owners_running_records_in_slices),
     STORE_TEST(abandon_without_an_owner_takes_those_past_their_lease),
     STORE_TEST(sweep_removes_expired_records_in_slices),
+    STORE_TEST(a_sweep_takes_large_answers_in_smaller_slices),
     STORE_TEST(no_serial_is_given_twice),
     STORE_TEST(a_listing_pages_through_everything_in_order),
     STORE_TEST(a_listed_row_is_the_record),

@@ -191,6 +191,34 @@ static void a_lock_is_waited_for_however_long_the_caller_allows(void **state)
     store_close(s);
 }
 
+static void a_slice_of_the_sweep_is_bounded_by_bytes_too(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    char *body = calloc(1, 3 << 20);
+    assert_non_null(body);
+    struct answer *a = answer_make(200, true, SLICE_LITERAL(""), slice_of(body, 3 << 20));
+    free(body);
+    assert_non_null(a);
+    static const char *const names[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) {
+        struct store_op op = op_of(STORE_CLAIM, names[i]);
+        assert_int_equal(apply(s, &op, NULL), 0);
+        op.kind = STORE_COMPLETE;
+        op.fence = op.found.fence;
+        op.answer = a;
+        assert_int_equal(apply(s, &op, NULL), 0);
+    }
+    answer_drop(a);
+    static const uint32_t slices[] = {2, 1, 0};
+    for (int i = 0; i < 3; i++) {
+        uint32_t removed = 9;
+        assert_int_equal(s->backend->sweep(s, T0 + 86400000, 100, &removed, NULL), 0);
+        assert_int_equal(removed, slices[i]);
+    }
+    store_close(s);
+}
+
 static void a_registration_that_fails_leaves_the_one_before(void **state)
 {
     struct files *f = *state;
@@ -407,6 +435,7 @@ int main(void)
         FILE_TEST(a_record_that_makes_no_sense_is_an_error_of_its_batch_only),
         FILE_TEST(a_lock_of_another_process_is_waited_for_then_reported),
         FILE_TEST(a_lock_is_waited_for_however_long_the_caller_allows),
+        FILE_TEST(a_slice_of_the_sweep_is_bounded_by_bytes_too),
         FILE_TEST(a_registration_that_fails_leaves_the_one_before),
         FILE_TEST(a_full_disk_is_told_apart_and_recovered_from),
         FILE_TEST(a_file_size_limit_is_recovered_from),
