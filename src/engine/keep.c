@@ -169,15 +169,14 @@ int lane_recover_all(struct lane *l, hapax_error *err)
     return code;
 }
 
-static int64_t recover(struct lane *l, hapax_error *err, int *code)
+static int recover(struct lane *l, hapax_error *err)
 {
     bool more;
-    *code = recover_slice(l, &more, err);
-    if (*code != 0) {
+    int code = recover_slice(l, &more, err);
+    if (code != 0) {
         l->recovery = (struct recovery){.due_mono_ms = l->now.mono_ms + LANE_RECOVER_MS};
-        return l->recovery.due_mono_ms;
     }
-    return more ? l->now.mono_ms : l->recovery.due_mono_ms;
+    return code;
 }
 
 /* --- all of it --- */
@@ -192,10 +191,11 @@ int64_t lane_keep_house(struct lane *l)
     }
     hapax_error err = {0};
     int code = 0;
-    if (l->now.mono_ms >= l->sweep_due_mono_ms) {
+    /* Recovery first: its slices come to an end soon, those of a large sweep need not. */
+    if (l->recovery.walked || l->now.mono_ms >= l->recovery.due_mono_ms) {
+        code = recover(l, &err);
+    } else if (l->now.mono_ms >= l->sweep_due_mono_ms) {
         code = sweep_slice(l, &err);
-    } else if (l->recovery.walked || l->now.mono_ms >= l->recovery.due_mono_ms) {
-        recover(l, &err, &code);
     }
     if (code != 0) {
         lane_count(&l->counters.store_errors, 1);

@@ -958,6 +958,7 @@ static void expired_records_go_in_slices_between_batches(void **state)
     s.now.mono_ms += 3600000;
     s.now.wall_ms += 3600000;
     struct lane *l = engine_lane(s.engine, 0);
+    l->recovery.due_mono_ms = TIMER_NEVER; /* it would come first */
     struct asked a;
     sim_submit(&s, make_begin(&a, "live", "body", 0));
     lane_turn(l, s.now);
@@ -970,6 +971,33 @@ static void expired_records_go_in_slices_between_batches(void **state)
     engine_stats(s.engine, &stats);
     assert_int_equal(f->sweeps, 3);
     assert_int_equal(stats.expired, 10);
+    engine_close(s.engine);
+}
+
+static void a_long_sweep_does_not_keep_the_dead_waiting(void **state)
+{
+    (void)state;
+    struct sim s;
+    struct sim dead;
+    sim_open_with(&s, (struct engine_options){.store_uri = "memory:backlog", .sweep_rows = 1});
+    sim_open_with(&dead, (struct engine_options){.store_uri = "memory:backlog"});
+    for (int i = 0; i < 50; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        sim_complete(&s, key, sim_claim(&s, key, "body"), "answer");
+    }
+    sim_claim(&dead, "held", "body");
+    engine_close(dead.engine);
+    int64_t step = 3600000; /* the ttl: all has expired, and recovery is due */
+    s.now.wall_ms += step;
+    s.now.mono_ms += step;
+    for (int turn = 0; turn < 10; turn++) {
+        lane_turn(engine_lane(s.engine, 0), s.now);
+    }
+    struct engine_stats stats;
+    engine_stats(s.engine, &stats);
+    assert_int_equal(stats.abandoned, 1);
+    assert_in_range(stats.expired, 1, 9);
     engine_close(s.engine);
 }
 
@@ -1102,6 +1130,7 @@ int main(void)
         cmocka_unit_test(lookup_tells_the_state_and_the_answer),
         cmocka_unit_test(resolve_settles_only_an_unknown_outcome),
         cmocka_unit_test(expired_records_go_in_slices_between_batches),
+        cmocka_unit_test(a_long_sweep_does_not_keep_the_dead_waiting),
         cmocka_unit_test(a_closed_engines_open_claims_are_unknown_to_the_next),
         cmocka_unit_test(an_owner_that_dies_later_is_noticed_while_running),
         cmocka_unit_test(lost_leases_are_written_down_without_being_asked_for),
