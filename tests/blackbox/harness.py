@@ -6,6 +6,7 @@ guard against hanging."""
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -118,6 +119,21 @@ class Reader:
             self.more()
         piece, self.data = self.data[:n], self.data[n:]
         return piece
+
+    def digest(self, n):
+        """Of the next n bytes, without having them all in memory."""
+        digest = hashlib.blake2b()
+        room = memoryview(bytearray(1 << 20))
+        at_hand = self.exactly(min(n, len(self.data)))
+        digest.update(at_hand)
+        n -= len(at_hand)
+        while n > 0:
+            got = self.sock.recv_into(room[:min(n, len(room))])
+            if got == 0:
+                raise Ended("closed")
+            digest.update(room[:got])
+            n -= got
+        return digest.digest()
 
     def to_end(self):
         try:
