@@ -68,7 +68,7 @@ struct exchange {
     enum settle_kind { SETTLE_NONE, SETTLE_COMPLETE, SETTLE_RELEASE, SETTLE_LOSE } settle;
     enum problem failure;     /* what to answer when settled without an answer; PROBLEM_COUNT: the intake */
     struct answer *answer;    /* to be stored; a reference */
-    struct loop_timer *timer; /* retries of the settlement; NULL until needed */
+    struct loop_timer *timer; /* retries of the settlement; NULL before the first claim */
     bool timer_running;
     int64_t settle_started_ms; /* loop's clock */
     uint32_t settle_tries;

@@ -377,9 +377,17 @@ static void on_claimed(struct engine_op *op)
     exchange_unpin(e);
 }
 
+static void retry_now(void *ctx);
+
 void protect_claim(struct exchange *e)
 {
     const struct route *r = e->target->route;
+    /* Once claimed it has to be settled, however long that takes: the heartbeat keeps the claim alive. So what
+     * waiting for the store needs is got before. */
+    if (e->timer == NULL && loop_timer_create(&e->timer, e->worker->loop, retry_now, e) != 0) {
+        store_failed(e, HAPAX_E_MEMORY);
+        return;
+    }
     e->op = (struct engine_op){
         .port = &e->worker->port,
         .done = on_claimed,
@@ -431,6 +439,14 @@ static void start_stream(struct exchange *e)
     }
 }
 
+static void cancel_call(struct exchange *e)
+{
+    if (e->intake.call != NULL) {
+        http_call_cancel(e->intake.call);
+        e->intake.call = NULL;
+    }
+}
+
 /* The settlement is durable (or, when stale, refused): the client may hear of it. */
 static void settled(struct exchange *e, bool stale)
 {
@@ -439,10 +455,7 @@ static void settled(struct exchange *e, bool stale)
         atomic_fetch_sub_explicit(&e->target->metrics->running, 1, memory_order_relaxed);
     }
     if (stale) {
-        if (e->intake.call != NULL) {
-            http_call_cancel(e->intake.call);
-            e->intake.call = NULL;
-        }
+        cancel_call(e);
         refuse(e, METRIC_STALE, PROBLEM_OUTCOME_HELD,
                "This attempt ran longer than its lease and lost its claim, so its answer does not count. Ask "
                "again "
@@ -489,7 +502,7 @@ static void settle_later(struct exchange *e, int code)
     }
     if (now_ms - e->settle_started_ms > SETTLE_PATIENCE_MS && !e->answered) {
         reply_problem(
-            e, e->settle == SETTLE_RELEASE ? PROBLEM_UPSTREAM_UNREACHABLE : PROBLEM_OUTCOME_UNKNOWN,
+            e, PROBLEM_OUTCOME_UNKNOWN,
             "The outcome could not be stored yet, so it can't be told. Ask again with the same key.",
             e->intake.status);
     }
@@ -498,12 +511,6 @@ static void settle_later(struct exchange *e, int code)
         wait_ms *= 2;
     }
     e->settle_tries++;
-    if (e->timer == NULL && loop_timer_create(&e->timer, e->worker->loop, retry_now, e) != 0) {
-        e->timer = NULL;
-        log_event(LOG_LEVEL_ERROR, "settlement-lost", "operation %s: no memory; its lease will run out",
-                  e->id_hex);
-        return;
-    }
     e->timer_running = true;
     loop_timer_start(e->timer, wait_ms < SETTLE_RETRY_MS_MAX ? wait_ms : SETTLE_RETRY_MS_MAX);
 }
@@ -553,7 +560,10 @@ static void settle(struct exchange *e, enum settle_kind kind, enum problem failu
         e->answer = answer_make((uint16_t)e->intake.status, !e->stream_wanted, intake_kept_head(e),
                                 e->stream_wanted ? SLICE_LITERAL("") : buf_slice(&e->intake.body));
         if (e->answer == NULL) { /* what can't be stored can't be told */
-            e->stream_wanted = false;
+            if (e->stream_wanted) {
+                e->stream_wanted = false;
+                cancel_call(e); /* else its end would settle once more */
+            }
             e->settle = SETTLE_LOSE;
             e->failure = PROBLEM_OUTCOME_UNKNOWN;
         }

@@ -169,3 +169,28 @@ def test_the_added_latency_of_a_streamed_answer_is_without_the_upstreams_time(st
     assert gateway.post("/orders", "k").marker == "executed"
     sum_s = gateway.metric("hapax_added_latency_seconds_sum", route="orders")
     assert gateway.metric("hapax_added_latency_seconds_count", route="orders") == 1 and sum_s < 2
+
+
+# --- Settlement ------------------------------------------------------------------------------------
+
+
+def test_a_release_that_the_store_does_not_take_for_long_is_not_called_released(start, upstream, tmp_path):
+    """The key is not free before the release is durable; a gateway that dies now leaves an unknown outcome."""
+    release = threading.Event()
+    upstream.answer = Answer(429, [], b"later", wait=release)
+    control = tmp_path / "trouble"
+    gateway = start(config_for(upstream), store=f"fault:control={control}:sqlite:{tmp_path}/hapax.db")
+    with gateway.connect() as connection:
+        connection.send(request_bytes("POST", "/orders", [JSON, ("Idempotency-Key", "k")], b'{"amount":100}'))
+        wait_until(upstream.effects, "it runs")
+        control.write_text("every=1")
+        release.set()
+        told = connection.receive()  # after ten seconds
+    assert (told.status, told.problem, told.marker) == (502, "outcome-unknown", "unknown")
+    assert told.json()["original_status"] == 429
+    control.unlink()
+    wait_until(lambda: gateway.metric("hapax_running", route="orders") == 0, "the release is stored")
+    upstream.answer = Answer()
+    assert gateway.post("/orders", "k").marker == "executed"
+    assert outcomes(gateway) == {"released": 1, "executed": 1}
+    assert gateway.metric("hapax_added_latency_seconds_count", route="orders") == 2
