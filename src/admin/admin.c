@@ -45,7 +45,9 @@ static void respond_json(struct http_exchange *x, int status, json_t *object)
         respond_text(x, 503, "text/plain", SLICE_LITERAL("out of memory\n"));
         return;
     }
-    respond_text(x, status, "application/json", slice_text(text));
+    size_t bytes = strlen(text);
+    text[bytes] = '\n'; /* for those who read it in a terminal; the slice needs no terminator */
+    respond_text(x, status, "application/json", slice_of(text, bytes + 1));
     free(text);
 }
 
