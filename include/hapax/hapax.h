@@ -6,7 +6,10 @@
  * A handle may be used by any number of threads at once. Calls block until the store has the change on
  * stable storage; calls of concurrent threads share commits. `int` results are 0 or a code of
  * hapax/error.h; `err` may be NULL. Text arguments are NUL-terminated and copied. Times are
- * milliseconds; instants are wall clock since 1970-01-01 UTC. */
+ * milliseconds; instants are wall clock since 1970-01-01 UTC.
+ *
+ * fork() first, open then: a child can use neither a handle of its parent nor open a store that its parent had
+ * open when it forked (SQLite's locks belong to the process). After exec() it may. */
 #ifndef HAPAX_HAPAX_H
 #define HAPAX_HAPAX_H
 
@@ -119,7 +122,8 @@ HAPAX_API int hapax_begin(hapax *h, const hapax_request *request, hapax_result *
  * `answer` (borrowed for the call; NULL with 0 bytes for an empty one) is what every later begin gets.
  * Durable when it returns 0. HAPAX_E_STALE: the lease was lost; somebody else may have the operation, and
  * nothing was changed. After any other error the claim is as it was, and the call may be repeated.
- * Results: 0, HAPAX_E_STALE, HAPAX_E_LIMIT (answer), and the store errors of hapax_begin. */
+ * Results: 0, HAPAX_E_STALE, HAPAX_E_LIMIT (answer), HAPAX_E_ARGUMENT (no claim of hapax_begin), HAPAX_E_BUSY,
+ * HAPAX_E_MEMORY, HAPAX_E_CLOSED, and the store errors of hapax_begin. */
 HAPAX_API int hapax_complete(hapax *h, const hapax_claim *claim, const void *answer, size_t answer_bytes,
                              hapax_error *err);
 
@@ -131,8 +135,7 @@ HAPAX_API int hapax_release(hapax *h, const hapax_claim *claim, hapax_error *err
  * Durable when it returns 0. Results as hapax_release. */
 HAPAX_API int hapax_lose(hapax *h, const hapax_claim *claim, hapax_error *err);
 
-/* Extend a claim's lease to now + lease_ms (> 0). Durable when it returns 0. Results as hapax_release,
- * and HAPAX_E_ARGUMENT. */
+/* Extend a claim's lease to now + lease_ms (> 0). Durable when it returns 0. Results as hapax_release. */
 HAPAX_API int hapax_extend(hapax *h, const hapax_claim *claim, int64_t lease_ms, hapax_error *err);
 
 /* Read a record. Changes nothing. HAPAX_E_NOT_FOUND: never claimed, released, or expired.
