@@ -16,6 +16,9 @@ enum {
     SETTLE_PATIENCE_MS = 10000, /* then the client is told that the outcome is unknown; the retries go on */
 };
 
+static const char too_many_running[] =
+    "Too many operations of this route are running; try again later with the same key.";
+
 static void count(struct exchange *e, enum metric_outcome outcome)
 {
     metrics_count(e->target->metrics, outcome);
@@ -262,8 +265,7 @@ void protect_body_end(struct exchange *e)
     }
     if (atomic_load_explicit(&e->target->metrics->running, memory_order_relaxed) >=
         (int64_t)e->target->route->running_max) {
-        refuse(e, METRIC_OVERLOADED, PROBLEM_TOO_MANY_RUNNING,
-               "Too many operations of this route are running; try again later with the same key.");
+        refuse(e, METRIC_OVERLOADED, PROBLEM_TOO_MANY_RUNNING, too_many_running);
     } else {
         protect_claim(e);
     }
@@ -322,15 +324,18 @@ static void replay(struct exchange *e, struct answer *a, enum marker m)
     answer_drop(a);
 }
 
+static void settle(struct exchange *e, enum settle_kind kind, enum problem failure);
+
 static void run(struct exchange *e)
 {
+    int64_t others = atomic_fetch_add_explicit(&e->target->metrics->running, 1, memory_order_relaxed);
     e->running = true;
-    atomic_fetch_add_explicit(&e->target->metrics->running, 1, memory_order_relaxed);
-    if (e->x == NULL) {
-        protect_failed(e, CALL_NOT_SENT, "the request is gone");
-        return;
+    if (others >= (int64_t)e->target->route->running_max) {
+        settle(e, SETTLE_RELEASE,
+               PROBLEM_TOO_MANY_RUNNING); /* several were claimed at once for the last place */
+    } else {
+        upstream_start(e, e->record.fence.attempt);
     }
-    upstream_start(e, e->record.fence.attempt);
 }
 
 static void decide(struct exchange *e)
@@ -465,11 +470,12 @@ static void settled(struct exchange *e, bool stale)
     static const enum metric_outcome counted[] = {[SETTLE_COMPLETE] = METRIC_EXECUTED,
                                                   [SETTLE_RELEASE] = METRIC_RELEASED,
                                                   [SETTLE_LOSE] = METRIC_UNKNOWN};
-    count(e, counted[e->settle]);
+    count(e, e->failure == PROBLEM_TOO_MANY_RUNNING ? METRIC_OVERLOADED : counted[e->settle]);
     if (e->stream_wanted) {
         start_stream(e);
     } else if (e->failure != PROBLEM_COUNT) {
         static const char *const details[PROBLEM_COUNT] = {
+            [PROBLEM_TOO_MANY_RUNNING] = too_many_running,
             [PROBLEM_UPSTREAM_UNREACHABLE] =
                 "The upstream could not be reached, so nothing was executed. Try again with the same key.",
             [PROBLEM_OUTCOME_TIMEOUT] =

@@ -194,3 +194,29 @@ def test_a_release_that_the_store_does_not_take_for_long_is_not_called_released(
     assert gateway.post("/orders", "k").marker == "executed"
     assert outcomes(gateway) == {"released": 1, "executed": 1}
     assert gateway.metric("hapax_added_latency_seconds_count", route="orders") == 2
+
+
+def test_the_limit_of_running_operations_holds_for_those_claimed_at_once(start, upstream, tmp_path):
+    release = threading.Event()
+    upstream.answer = Answer(wait=release)
+    control = tmp_path / "trouble"
+    gateway = start(config_for(upstream, running=2), store=f"fault:control={control}:sqlite:{tmp_path}/hapax.db")
+    control.write_text("delay=300")  # all pass the first look at the limit before one of them runs
+
+    def post(i):
+        if i < 8:
+            return gateway.post("/orders", f"k-{i}")
+        wait_until(lambda: outcomes(gateway).get("overloaded") == 6 or release.is_set(), "six are refused", 30)
+        release.set()
+
+    try:
+        answers = at_once(9, post)[:8]
+    finally:
+        release.set()
+    assert sorted(a.marker for a in answers) == ["executed"] * 2 + ["rejected"] * 6
+    assert {(a.status, a.problem) for a in answers if a.marker == "rejected"} == {(429, "overloaded")}
+    assert len(upstream.effects()) == 2
+    assert outcomes(gateway) == {"executed": 2, "overloaded": 6}
+    control.unlink()
+    assert all(gateway.post("/orders", f"k-{i}").marker in ("executed", "replayed") for i in range(8))
+    assert len(upstream.effects()) == 8 and gateway.metric("hapax_running", route="orders") == 0
