@@ -174,3 +174,19 @@ bool exchange_account(struct exchange *e, size_t bytes)
     e->accounted_bytes += bytes;
     return true;
 }
+
+bool intake_account(struct exchange *e, size_t bytes)
+{
+    bool within_budget = exchange_account(e, bytes);
+    e->intake.accounted_bytes += within_budget ? bytes : 0;
+    return within_budget;
+}
+
+void intake_drop_body(struct exchange *e)
+{
+    struct intake *in = &e->intake;
+    atomic_fetch_sub_explicit(&e->worker->shared->body_bytes, in->accounted_bytes, memory_order_relaxed);
+    e->accounted_bytes -= in->accounted_bytes;
+    in->accounted_bytes = 0;
+    buf_free(&in->body);
+}

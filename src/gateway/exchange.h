@@ -26,6 +26,7 @@ struct intake {
     bool head_differs;
     bool event_stream;
     struct buf body;
+    uint64_t accounted_bytes; /* the body's part of the exchange's */
     enum outcome outcome;
     bool outcome_told; /* by the upstream's own Hapax-Outcome */
     int64_t ttl_ms;    /* by Hapax-TTL; 0: the route's */
@@ -85,6 +86,9 @@ void exchange_cancel_all(struct worker *w);
 
 /* Account for bodies in memory; false: the process-wide budget is used up. */
 bool exchange_account(struct exchange *e, size_t bytes);
+/* The same for a piece of the intake's body; intake_drop_body() gives all of them back and frees the body. */
+bool intake_account(struct exchange *e, size_t bytes);
+void intake_drop_body(struct exchange *e);
 
 /* --- protect.c: the life of a protected request. --- */
 void protect_begin(struct exchange *e);

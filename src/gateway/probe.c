@@ -125,8 +125,8 @@ static bool on_body(void *ctx, struct slice bytes)
 {
     struct exchange *e = ctx;
     if (e->intake.body.len <= e->target->route->keep_body_bytes && e->intake.status != 0 &&
-        buf_append_slice(&e->intake.body, bytes) != 0) {
-        e->intake.status = 0;
+        (!intake_account(e, bytes.len) || buf_append_slice(&e->intake.body, bytes) != 0)) {
+        e->intake.status = 0; /* no room for it */
     }
     return true;
 }
@@ -140,7 +140,7 @@ static void on_done(void *ctx, bool complete, enum call_failure failure, const c
     if (complete && e->intake.status != 0) {
         decide(e);
     } else {
-        still_unknown(e, detail);
+        still_unknown(e, complete ? "its answer could not be taken in" : detail);
     }
     exchange_unpin(e);
 }

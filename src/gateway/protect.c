@@ -438,7 +438,7 @@ static void start_stream(struct exchange *e)
             http_respond_abort(e->x);
         }
     }
-    buf_free(&e->intake.body);
+    intake_drop_body(e);
     if (e->intake.call != NULL) {
         http_call_resume(e->intake.call);
     }

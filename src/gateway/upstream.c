@@ -185,6 +185,9 @@ void intake_reset(struct exchange *e)
     struct intake *in = &e->intake;
     buf_clear(&in->head);
     buf_clear(&in->kept_head);
+    if (in->accounted_bytes > 0) {
+        intake_drop_body(e); /* of a probe */
+    }
     buf_clear(&in->body);
     in->body.len_max = (size_t)e->target->route->keep_body_bytes + INTAKE_SLACK_BYTES;
     in->status = 0;
@@ -278,7 +281,7 @@ static bool on_body(void *ctx, struct slice bytes)
     if (in->status == 0 || in->outcome == OUTCOME_UNKNOWN) {
         return true; /* this body goes nowhere */
     }
-    bool within_budget = exchange_account(e, bytes.len);
+    bool within_budget = intake_account(e, bytes.len);
     if (buf_append_slice(&in->body, bytes) != 0) {
         in->status = 0; /* no memory for an answer that should have been kept */
         return true;

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from harness import PATIENCE_S, Answer, at_once, config_for, is_sanitized, request_bytes, wait_until
+from harness import PATIENCE_S, Answer, Listener, at_once, config_for, is_sanitized, request_bytes, wait_until
 
 JSON = ("Content-Type", "application/json")
 
@@ -220,3 +220,28 @@ def test_the_limit_of_running_operations_holds_for_those_claimed_at_once(start, 
     control.unlink()
     assert all(gateway.post("/orders", f"k-{i}").marker in ("executed", "replayed") for i in range(8))
     assert len(upstream.effects()) == 8 and gateway.metric("hapax_running", route="orders") == 0
+
+
+def test_an_answer_that_streams_is_not_counted_as_held(start, upstream):
+    """What was held of it until it was known to be too large went to the client."""
+    release = threading.Event()
+
+    def serve(sock, reader, number):
+        reader.request()
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 200010\r\n\r\n" + b"x" * 200_000)
+        release.wait(PATIENCE_S)
+        sock.sendall(b"y" * 10)
+
+    behind = Listener(serve)
+    gateway = start(config_for(behind, keep_body="100KiB"))
+    with gateway.connect() as connection:
+        connection.send(request_bytes("POST", "/orders", [JSON, ("Idempotency-Key", "k")], b"{}"))
+        head = connection.reader.head()
+        connection.reader.exactly(200_000)
+        held = gateway.metric("hapax_body_bytes")
+        release.set()
+        connection.reader.exactly(10)
+    behind.close()
+    assert head.status == 200 and held == 2  # the request's
+    assert gateway.post("/orders", "k", b"{}").problem == "answer-not-kept"
+    wait_until(lambda: gateway.metric("hapax_body_bytes") == 0, "nothing is held")
