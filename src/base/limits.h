@@ -17,8 +17,8 @@
 #define LIMIT_MULTIPART_BOUNDARY_MAX 70   /* RFC 2046 section 5.1.1 */
 #define LIMIT_NUMBER_DIGITS_MAX      1024 /* of one JSON number in a canonical form */
 #define LIMIT_HEADERS_MAX            256  /* header lines of one message */
-#define LIMIT_CONNECTION_OPTIONS_MAX 32   /* words of its Connection lines; each is compared with every line */
-#define LIMIT_CONTENT_CODINGS_MAX    3    /* stacked Content-Encoding values */
+#define LIMIT_CONNECTION_OPTIONS_MAX 32 /* words of its Connection lines; each is compared with every line */
+#define LIMIT_CONTENT_CODINGS_MAX    3  /* stacked Content-Encoding values */
 #define LIMIT_ANSWER_HEAD_BYTES_MAX  (64U * 1024U)
 #define LIMIT_OWNER_TEXT_BYTES_MAX   255
 #define LIMIT_BATCH_OPS_MAX          512  /* operations of one store transaction */
