@@ -300,7 +300,7 @@ void http_server_close(struct http_server *s, void (*closed)(void *ctx), void *c
 
 uint32_t http_server_connections(const struct http_server *s)
 {
-    return s->connections;
+    return atomic_load_explicit(&s->connections, memory_order_relaxed);
 }
 
 uint16_t http_server_port(const struct http_server *s)

@@ -85,7 +85,8 @@ uint16_t http_server_port(const struct http_server *s);
 /* Stop accepting (the port is free again) and close idle connections; running exchanges, and heads that have begun to
  * arrive, finish with "Connection: close". Watch http_server_connections() for the end. */
 void http_server_drain(struct http_server *s);
-uint32_t http_server_connections(const struct http_server *s); /* open now, lingering ones, too */
+/* Open now, lingering ones, too. Any thread. */
+uint32_t http_server_connections(const struct http_server *s);
 /* Close everything at once; on_gone, on_close as due; then closed(ctx), which may be NULL, on the loop. That is when
  * every exchange is done: a handler that never calls http_exchange_done() keeps it from coming. s is freed. */
 void http_server_close(struct http_server *s, void (*closed)(void *ctx), void *ctx);
@@ -117,8 +118,8 @@ void http_exchange_read(struct http_exchange *x, bool on);
  * for "100 Continue". */
 void http_respond(struct http_exchange *x, int status, struct slice head, struct slice body);
 
-/* The same, but the memory of head and body is the caller's until released(arg) is called on the loop, exactly once
- * (may be inside this call, or after on_close). */
+/* The same, but the body is borrowed until released(arg) is called on the loop, exactly once (may be inside this call,
+ * or after on_close). */
 void http_respond_shared(struct http_exchange *x, int status, struct slice head, struct slice body,
                          void (*released)(void *arg), void *arg);
 

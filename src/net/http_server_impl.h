@@ -23,6 +23,8 @@
 #include "net/loop_uv.h"
 #include "net/tls.h"
 
+#include <stdatomic.h>
+
 enum {
     READ_BYTES = 64 * 1024, /* the buffer all connections of a server read into */
     TLS_RECORD_BYTES = 16 * 1024,
@@ -116,7 +118,7 @@ struct http_server {
     uint16_t port;
     bool listening, ticking, draining, closing;
     bool held; /* a connection waits in the listener because there is no room */
-    uint32_t connections;
+    _Atomic(uint32_t) connections; /* changed here only, read by any thread */
     struct conn *first[WAIT_COUNT], *last[WAIT_COUNT];
     int64_t wait_ms[WAIT_COUNT];
     int64_t tick_ms;
