@@ -204,6 +204,7 @@ static bool step_handshake(struct conn *c)
 static void end_exchange(struct conn *c)
 {
     struct http_exchange *x = c->x;
+    c->used = true;
     c->must_close = c->must_close || c->server->draining;
     bool ended = http_body_ended(&c->body);
     bool quiet = ended && !x->defect && !x->head.keep_alive; /* the client said that it sends no more */
@@ -419,7 +420,7 @@ static void settle(struct conn *c)
     if (wait == WAIT_IDLE && c->out.ptr != NULL) {
         buf_free(&c->out);
     }
-    if (wait == WAIT_IDLE && c->server->held) {
+    if (wait == WAIT_IDLE && c->server->held && server_may_displace(c)) {
         conn_finish(c, true); /* somebody waits for its place */
         return;
     }

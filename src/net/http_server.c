@@ -16,6 +16,7 @@ enum {
     BACKLOG = 4096,
     SCOPE_BYTES_MAX = 20, /* "%eth0" behind a link-local address */
     HEAD_BYTES_MAX = 16 * 1024 * 1024,
+    FIRST_REQUEST_MS = 1000, /* a new connection has this long before it may be closed for another */
 };
 
 /* --- Lists and deadlines. --- */
@@ -72,6 +73,25 @@ static void note_send_progress(struct http_server *s)
     }
 }
 
+/* A connection that has just come is about to send its first request, which nobody would repeat for it. */
+bool server_may_displace(const struct conn *c)
+{
+    const struct http_server *s = c->server;
+    int64_t idle_since_ms = c->deadline_ms - s->wait_ms[WAIT_IDLE];
+    return c->used || (int64_t)uv_now(loop_uv(s->loop)) - idle_since_ms >= FIRST_REQUEST_MS;
+}
+
+static void make_room(struct http_server *s)
+{
+    struct conn *c = s->first[WAIT_IDLE]; /* the longest idle comes first */
+    while (c != NULL && !server_may_displace(c)) {
+        c = c->next;
+    }
+    if (c != NULL) {
+        conn_finish(c, true);
+    }
+}
+
 static void accept_held(struct http_server *s);
 
 static void on_tick(uv_timer_t *timer)
@@ -85,6 +105,9 @@ static void on_tick(uv_timer_t *timer)
             server_relink(c, wait); /* its next deadline, should it stay */
             conn_expired(c);
         }
+    }
+    if (s->held && s->connections >= s->options.connections_max) {
+        make_room(s);
     }
     accept_held(s);
     if (s->connections == 0 && !s->held) {
@@ -195,9 +218,7 @@ static void on_connection(uv_stream_t *listener, int status)
     }
     s->held = true;
     start_ticking(s);
-    if (s->first[WAIT_IDLE] != NULL) {
-        conn_finish(s->first[WAIT_IDLE], true);
-    }
+    make_room(s);
 }
 
 static void accept_held(struct http_server *s)

@@ -59,14 +59,16 @@ struct http_handler {
 };
 
 struct http_server_options {
-    const char *address;      /* "127.0.0.1:8080", "[::1]:0", ":8080" (all addresses) */
-    bool reuse_port;          /* several loops listen on one port */
-    struct tls_context *tls;  /* NULL: plain. Borrowed, a reference is taken. */
-    uint32_t connections_max; /* beyond it, accepting pauses until one ends; an idle one is closed for it */
-    uint32_t head_bytes_max;  /* request line and headers */
-    uint32_t headers_max;     /* header lines */
-    int64_t head_ms;          /* from the first byte of a head to its end; also for a TLS handshake */
-    int64_t idle_ms;          /* kept alive without a request */
+    const char *address;     /* "127.0.0.1:8080", "[::1]:0", ":8080" (all addresses) */
+    bool reuse_port;         /* several loops listen on one port */
+    struct tls_context *tls; /* NULL: plain. Borrowed, a reference is taken. */
+    /* Beyond it, accepting pauses until one ends; one that idles, and was used or never was for a second, is closed
+     * for it. */
+    uint32_t connections_max;
+    uint32_t head_bytes_max; /* request line and headers */
+    uint32_t headers_max;    /* header lines */
+    int64_t head_ms;         /* from the first byte of a head to its end; also for a TLS handshake */
+    int64_t idle_ms;         /* kept alive without a request */
     /* Longest silence of a client in the middle of a body that is being read; while an answer is being sent at the
      * same time, send_ms stands for both. */
     int64_t body_ms;

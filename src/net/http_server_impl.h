@@ -78,6 +78,7 @@ struct conn {
     bool net_eof;       /* the client shut its sending half down */
     bool eof;           /* the same, and nothing is left to decrypt */
     bool must_close;    /* after this exchange */
+    bool used;          /* an exchange has ended on it */
     bool blank_skipped; /* the one empty line allowed before a request line */
     bool head_late;
     bool closing, closed; /* uv_close() was called; its call-back ran */
@@ -137,6 +138,8 @@ void server_relink(struct conn *c,
                    enum wait wait); /* moves it to the end of that list, with a new deadline */
 void server_unlink(struct conn *c);
 void server_conn_freed(struct http_server *s); /* one less */
+/* Somebody waits for a place: may this connection, which is idle, be closed for it? */
+bool server_may_displace(const struct conn *c);
 
 /* http_conn.c */
 void conn_start(struct conn *c); /* accepted */
