@@ -302,7 +302,10 @@ int engine_submit(struct engine *e, struct engine_op *op)
     if (atomic_load(&shared->closing)) {
         return HAPAX_E_CLOSED;
     }
-    if (atomic_fetch_add(&shared->queued, 1) >= shared->options.queue_ops_max) {
+    /* What settles a claim is never refused: waiters that fill the queue would keep out what they wait for. The
+     * claims bound it (in_flight_max). */
+    bool settles = op->kind == ENGINE_COMPLETE || op->kind == ENGINE_RELEASE || op->kind == ENGINE_LOSE;
+    if (atomic_fetch_add(&shared->queued, 1) >= shared->options.queue_ops_max && !settles) {
         atomic_fetch_sub(&shared->queued, 1);
         return HAPAX_E_BUSY;
     }

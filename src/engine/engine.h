@@ -103,7 +103,8 @@ size_t engine_port_drain(struct engine_port *p); /* runs call-backs; returns how
 struct engine_options {
     const char *store_uri;
     uint32_t lanes;         /* 0: 1, or 4 where the store can use several */
-    uint32_t queue_ops_max; /* ops submitted and not yet answered, all lanes; default 65536. Waiters count. */
+    uint32_t queue_ops_max; /* ops submitted and not yet answered, all lanes; default 65536. Waiters count.
+                                    COMPLETE, RELEASE and LOSE are taken beyond it */
     uint32_t waiters_max;   /* of all keys; default 16384 */
     uint32_t waiters_per_key_max; /* default 1024 */
     uint32_t in_flight_max; /* claims of this process that run at one time, all lanes; default 262144. A BEGIN
@@ -127,7 +128,8 @@ int engine_open(struct engine **out, const struct engine_options *options, hapax
  * under an owner that is then dead. */
 void engine_close(struct engine *e);
 
-/* Any thread. HAPAX_E_BUSY: queue_ops_max reached. HAPAX_E_CLOSED. HAPAX_E_ARGUMENT. */
+/* Any thread. HAPAX_E_BUSY: queue_ops_max reached (not for COMPLETE, RELEASE, LOSE). HAPAX_E_CLOSED.
+ * HAPAX_E_ARGUMENT. */
 int engine_submit(struct engine *e, struct engine_op *op);
 
 /* Is the store usable now? The last batch succeeded (or none was needed). While it is down, a lane tries again
