@@ -36,7 +36,6 @@ static const struct cli_option serve_options[] = {
      .letter = 's',
      .kind = CLI_TEXT,
      .value = "URI",
-     .variable = "HAPAX_STORE",
      .help = "the store, sqlite:PATH or memory:; overrides the configuration, else sqlite:hapax.db"},
     {0},
 };

@@ -136,9 +136,17 @@ int cmd_serve(const struct cli_args *args)
     struct config *config;
     hapax_error err = {0};
     net_descriptor_limit();
-    int rc = net_global_init(&err);
-    rc = rc != 0 ? rc : load(&config, args, &err);
-    rc = rc != 0 ? rc : serve(&s, config, &err);
+    int rc = load(&config, args, &err);
+    if (rc != 0) {
+        fprintf(stderr, "hapax serve: %s\n", err.message);
+        return rc == HAPAX_E_SYNTAX && cli_text(args, "config") == NULL ? CLI_USAGE : cli_exit_of(rc);
+    }
+    rc = net_global_init(&err);
+    if (rc != 0) {
+        config_free(config);
+    } else {
+        rc = serve(&s, config, &err);
+    }
     if (rc != 0) {
         fprintf(stderr, "hapax serve: %s\n", err.message);
         return cli_exit_of(rc);

@@ -191,6 +191,7 @@ def test_bash_completes_commands_options_values_and_files(tmp_path):
     (["keys", "resolve", "--done", "-H", "A: b\r\nC: d", "s", "k"], "control character"),
     (["keys", "resolve", "--done", "-H", "content-length: 3", "s", "k"], "frames answers itself"),
     (["keys", "resolve", "--done", "--status", "204", "--body", "x", "s", "k"], "no body"),
+    (["serve", "--to", "foo"], "is not an upstream's URL"),
     (["serve"], "--config or --to"),
     (["serve", "--config", "a", "--to", "b"], "exclude each other"),
     (["stats", "--store", "memory:"], "lives inside its process"),
