@@ -128,7 +128,7 @@ void probe_begin(struct exchange *e);
 void reply_problem(struct exchange *e, enum problem p, const char *detail, int original_status);
 /* One on a bare server exchange, before there is an exchange of ours. */
 void reply_problem_bare(struct http_exchange *x, enum problem p, const char *detail);
-void reply_stored(struct exchange *e, const struct answer *a, enum marker m);
+void reply_stored(struct exchange *e, struct answer *a, enum marker m); /* takes a reference of its own */
 void reply_intake(struct exchange *e, enum marker m);
 void reply_stream_start(struct exchange *e, enum marker m);
 /* Nothing more will be written; the client may be gone. */

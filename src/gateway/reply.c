@@ -127,26 +127,35 @@ static bool make_head(struct exchange *e, struct buf *head, enum marker m, struc
     return rc == 0;
 }
 
-static void respond(struct exchange *e, int status, struct slice lines, struct slice body, enum marker m)
+static void drop_answer(void *arg)
+{
+    answer_drop(arg);
+}
+
+/* However many clients are slow to read it, the body stays one block. */
+void reply_stored(struct exchange *e, struct answer *a, enum marker m)
 {
     struct buf head;
     if (!may_answer(e)) {
         return;
     }
-    if (make_head(e, &head, m, lines)) {
-        http_respond(e->x, status, buf_slice(&head), body);
+    if (make_head(e, &head, m, answer_head(a))) {
+        http_respond_shared(e->x, a->status != 0 ? a->status : 200, buf_slice(&head), answer_body(a),
+                            drop_answer, answer_retain(a));
     }
     buf_free(&head);
 }
 
-void reply_stored(struct exchange *e, const struct answer *a, enum marker m)
-{
-    respond(e, a->status != 0 ? a->status : 200, answer_head(a), answer_body(a), m);
-}
-
 void reply_intake(struct exchange *e, enum marker m)
 {
-    respond(e, e->intake.status, buf_slice(&e->intake.head), buf_slice(&e->intake.body), m);
+    struct buf head;
+    if (!may_answer(e)) {
+        return;
+    }
+    if (make_head(e, &head, m, buf_slice(&e->intake.head))) {
+        http_respond(e->x, e->intake.status, buf_slice(&head), buf_slice(&e->intake.body));
+    }
+    buf_free(&head);
 }
 
 void reply_stream_start(struct exchange *e, enum marker m)

@@ -245,3 +245,28 @@ def test_an_answer_that_streams_is_not_counted_as_held(start, upstream):
     assert head.status == 200 and held == 2  # the request's
     assert gateway.post("/orders", "k", b"{}").problem == "answer-not-kept"
     wait_until(lambda: gateway.metric("hapax_body_bytes") == 0, "nothing is held")
+
+
+@pytest.mark.skipif(is_sanitized(), reason="figures of memory mean nothing under sanitizers")
+def test_many_that_are_slow_to_read_one_stored_answer_share_it(start, upstream):
+    size = 8 << 20
+    upstream.answer = Answer(200, [], b"x" * size)
+    gateway = start(config_for(upstream, keep_body="8MiB"))
+    assert gateway.post("/orders", "k").marker == "executed"
+    before = gateway.memory_kib()
+    slow = []
+    for _ in range(40):
+        slow.append(gateway.connect())
+        slow[-1].sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow[-1].send(request_bytes("POST", "/orders", [JSON, ("Idempotency-Key", "k")], b'{"amount":100}'))
+    wait_until(lambda: outcomes(gateway).get("replayed") == len(slow), "all are being answered")
+    assert (gateway.memory_kib() - before) / 1024 < 100
+    assert gateway.post("/orders", "k").body == b"x" * size
+    for connection in slow:
+        connection.reset()
+
+
+def test_a_reload_names_every_time_out_that_needs_a_restart(start, upstream):
+    gateway = start(config_for(upstream))
+    gateway.reload(config_for(upstream, timeouts="{store: 1s}"))
+    assert "except what needs a restart: limits and timeouts" in gateway.log_text()
