@@ -106,9 +106,10 @@ void gateway_run(struct gateway *g)
 {
     for (uint32_t i = 1; i < g->worker_count; i++) {
         if (pthread_create(&g->threads[i], NULL, worker_thread, &g->workers[i]) != 0) {
-            log_event(LOG_LEVEL_ERROR, "thread", "can't start worker %u; its share of connections is lost",
-                      i);
+            log_event(LOG_LEVEL_ERROR, "thread", "can't start worker %u; the others do its work", i);
             g->threads[i] = 0;
+            http_server_drain(
+                g->workers[i].server); /* or the kernel would give it its share of connections */
         }
     }
     loop_run(g->workers[0].loop);
@@ -225,8 +226,7 @@ static void note(struct buf *notes, bool same, const char *field)
 static void compare(struct buf *notes, const struct config *a, const struct config *b)
 {
     note(notes, same_text(a->listen, b->listen), "listen");
-    note(notes, same_text(a->tls_certificate, b->tls_certificate) && same_text(a->tls_key, b->tls_key),
-         "tls");
+    note(notes, (a->tls_certificate == NULL) == (b->tls_certificate == NULL), "tls");
     note(notes, same_text(a->admin_listen, b->admin_listen), "admin");
     note(notes, same_text(a->store, b->store), "store");
     note(notes, a->threads == b->threads, "threads");
@@ -236,8 +236,8 @@ static void compare(struct buf *notes, const struct config *a, const struct conf
              a->body_ms == b->body_ms && a->send_ms == b->send_ms &&
              a->body_memory_max == b->body_memory_max && a->replay_cache_bytes == b->replay_cache_bytes &&
              a->waiters_max == b->waiters_max && a->waiters_per_key_max == b->waiters_per_key_max &&
-             a->queue_max == b->queue_max,
-         "limits");
+             a->queue_max == b->queue_max && a->store_busy_ms == b->store_busy_ms,
+         "limits and timeouts");
 }
 
 int gateway_reload(struct gateway *g, struct config *config, struct buf *notes, hapax_error *err)

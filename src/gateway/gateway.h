@@ -24,7 +24,7 @@ void gateway_stop(struct gateway *g);
 void gateway_close(struct gateway *g);
 
 /* Take over routes, limits of routes and log settings from a new config; takes ownership of it.
- * What only a restart can change (listen, threads, store, tls paths, limits) is compared and, where it differs,
+ * What only a restart can change (listen, threads, store, tls at all, limits) is compared and, where it differs,
  * named in *notes. On error the old config stays, the new one is freed. On the first loop. */
 int gateway_reload(struct gateway *g, struct config *config, struct buf *notes, hapax_error *err);
 void gateway_count_reload_failure(struct gateway *g);
