@@ -118,7 +118,7 @@ struct http_server {
     unsigned handles_open; /* of the five above */
     uint16_t port;
     bool listening, ticking, draining, closing;
-    bool held; /* a connection waits in the listener because there is no room */
+    bool held;                     /* a connection waits in the listener because there is no room */
     _Atomic(uint32_t) connections; /* changed here only, read by any thread */
     struct conn *first[WAIT_COUNT], *last[WAIT_COUNT];
     int64_t wait_ms[WAIT_COUNT];
