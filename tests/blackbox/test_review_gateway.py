@@ -3,11 +3,12 @@
 import re
 import signal
 import socket
+import struct
 import threading
 import time
 
 import pytest
-from harness import PATIENCE_S, Answer, Listener, at_once, config_for, is_sanitized, request_bytes, wait_until
+from harness import PATIENCE_S, Answer, Ended, Listener, at_once, config_for, is_sanitized, request_bytes, wait_until
 
 JSON = ("Content-Type", "application/json")
 
@@ -270,3 +271,66 @@ def test_a_reload_names_every_time_out_that_needs_a_restart(start, upstream):
     gateway = start(config_for(upstream))
     gateway.reload(config_for(upstream, timeouts="{store: 1s}"))
     assert "except what needs a restart: limits and timeouts" in gateway.log_text()
+
+
+# --- The ends of a streamed answer, in each order with its settlement ------------------------------
+
+
+@pytest.mark.parametrize("upstream_end", ["complete", "breaks", "resets"])
+@pytest.mark.parametrize("client", ["stays", "leaves"])
+@pytest.mark.parametrize("store", ["before", "late"])
+def test_a_streamed_answer_ends_well_in_every_order(start, tmp_path, upstream_end, client, store):
+    """The rest of the answer, its end and the client's leaving come before or after the settlement."""
+    go_on = threading.Event()
+    ended = threading.Event()
+    first, rest = b"x" * 200_000, b"y" * 100_000
+
+    def serve(sock, reader, number):
+        reader.request()
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n")
+        sock.sendall(first)
+        go_on.wait(PATIENCE_S)
+        if upstream_end == "complete":
+            sock.sendall(rest)
+        elif upstream_end == "resets":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+        ended.set()
+
+    behind = Listener(serve)
+    control = tmp_path / "trouble"
+    gateway = start(config_for(behind, keep_body="100KiB"), store=f"fault:control={control}:sqlite:{tmp_path}/hapax.db")
+    with gateway.connect() as connection:
+        if store == "late":
+            control.write_text("delay=700")
+        connection.send(request_bytes("POST", "/orders", [JSON, ("Idempotency-Key", "k")], b"{}"))
+        wait_until(lambda: behind.connections, "the upstream works")
+        if store == "before":
+            assert connection.reader.head().marker == "executed"
+        else:
+            wait_until(lambda: gateway.metric("hapax_queued") == 1, "the settlement is with the store")
+        if client == "leaves":
+            connection.reset()
+        go_on.set()
+        if client == "stays":
+            check_stays(connection, store, upstream_end, first + rest)
+    ended.wait(PATIENCE_S)
+    wait_until(lambda: gateway.metric("hapax_running", route="orders") == 0, "it is settled")
+    again = gateway.post("/orders", "k", b"{}")
+    assert (again.problem, again.json()["original_status"]) == ("answer-not-kept", 200)
+    assert len(behind.connections) == 1
+    assert outcomes(gateway) == {"executed": 1, "not_kept": 1}
+    behind.close()
+    wait_until(lambda: gateway.metric("hapax_body_bytes") == 0, "nothing is held")
+
+
+def check_stays(connection, store, upstream_end, whole):
+    if upstream_end == "complete":
+        if store == "late":
+            assert connection.reader.head().marker == "executed"
+        assert connection.reader.exactly(len(whole)) == whole
+    else:
+        with pytest.raises(Ended):
+            if store == "late":
+                connection.reader.head()
+            connection.reader.exactly(len(whole))
