@@ -66,7 +66,13 @@ struct exchange {
     struct intake intake;
     bool stream_wanted; /* the answer is not kept: once settled it goes to the client as it comes */
     bool streaming;     /* it does now */
-    enum settle_kind { SETTLE_NONE, SETTLE_COMPLETE, SETTLE_RELEASE, SETTLE_LOSE } settle;
+    enum settle_kind {
+        SETTLE_NONE,
+        SETTLE_COMPLETE,
+        SETTLE_RELEASE,
+        SETTLE_FREE, /* a release whose lease was over */
+        SETTLE_LOSE,
+    } settle;
     enum problem failure;     /* what to answer when settled without an answer; PROBLEM_COUNT: the intake */
     struct answer *answer;    /* to be stored; a reference */
     struct loop_timer *timer; /* retries of the settlement; NULL before the first claim */
@@ -90,17 +96,23 @@ bool exchange_account(struct exchange *e, size_t bytes);
 bool intake_account(struct exchange *e, size_t bytes);
 void intake_drop_body(struct exchange *e);
 
-/* --- protect.c: the life of a protected request. --- */
+/* --- protect.c: a protected request up to its claim. --- */
 void protect_begin(struct exchange *e);
 void protect_body(struct exchange *e, struct slice bytes);
 void protect_body_end(struct exchange *e);
-/* The upstream's answer is complete, or broke off (see upstream.c). */
-void protect_answered(struct exchange *e);
-void protect_failed(struct exchange *e, enum call_failure failure, const char *detail);
-/* More of the body came than is kept, or a stream began: settle now, then stream. */
-void protect_stream(struct exchange *e);
 /* Ask the engine (again) what becomes of the request. */
 void protect_claim(struct exchange *e);
+
+/* --- settle.c: from the upstream's answer to the client's. --- */
+/* Get before the claim what waiting for the store takes. 0 or HAPAX_E_MEMORY. */
+int settle_prepare(struct exchange *e);
+/* Claimed, but certainly not sent: give it back and answer with `why`. */
+void settle_unsent(struct exchange *e, enum problem why);
+/* The upstream's answer is complete, or broke off (see upstream.c). */
+void settle_answered(struct exchange *e);
+void settle_failed(struct exchange *e, enum call_failure failure, const char *detail);
+/* More of the body came than is kept, or a stream began: settle now, then stream. */
+void settle_stream(struct exchange *e);
 
 /* --- upstream.c: requests to the upstream and what comes back, buffered. --- */
 /* The header list for the upstream. attempt 0: an unprotected request, sent without key and attempt. */
@@ -126,6 +138,8 @@ void probe_begin(struct exchange *e);
 
 /* --- reply.c: answers to the client. Each does nothing but end the exchange when the client is gone. --- */
 void reply_problem(struct exchange *e, enum problem p, const char *detail, int original_status);
+/* The same, counted under `outcome`. */
+void reply_refuse(struct exchange *e, enum metric_outcome outcome, enum problem p, const char *detail);
 /* One on a bare server exchange, before there is an exchange of ours. */
 void reply_problem_bare(struct http_exchange *x, enum problem p, const char *detail);
 void reply_stored(struct exchange *e, struct answer *a, enum marker m); /* takes a reference of its own */

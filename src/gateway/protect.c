@@ -1,8 +1,7 @@
-/* The life of a protected request: key → identity → claim → upstream → settlement → answer.
+/* A protected request up to its claim: key → identity → claim → upstream. What follows stands in settle.c.
  *
- * The order of steps is what keeps the promises: nothing goes upstream before the engine said FRESH
- * (the claim is durable), and no byte of an upstream's answer goes to the client before the settlement
- * (complete, release or lose) is durable. A client that leaves changes none of it. */
+ * The order of steps is what keeps the promises: nothing goes upstream before the engine said FRESH, and then
+ * the claim is durable. A client that leaves changes none of it. */
 #include "gateway/exchange.h"
 
 #include "base/digest.h"
@@ -10,39 +9,20 @@
 #include "base/log.h"
 #include "core/form.h"
 
-enum {
-    SETTLE_RETRY_MS_MIN = 50,
-    SETTLE_RETRY_MS_MAX = 1000,
-    SETTLE_PATIENCE_MS = 10000, /* then the client is told that the outcome is unknown; the retries go on */
-};
-
-static const char too_many_running[] =
-    "Too many operations of this route are running; try again later with the same key.";
-
-static void count(struct exchange *e, enum metric_outcome outcome)
-{
-    metrics_count(e->target->metrics, outcome);
-}
-
-static void refuse(struct exchange *e, enum metric_outcome outcome, enum problem p, const char *detail)
-{
-    count(e, outcome);
-    reply_problem(e, p, detail, 0);
-}
-
 /* --- The request comes in. --- */
 
 static void refuse_content(struct exchange *e, int rc, const hapax_error *err)
 {
     switch (rc) {
     case HAPAX_E_LIMIT:
-        refuse(e, METRIC_REJECTED, PROBLEM_BODY_TOO_LARGE, err->message);
+        reply_refuse(e, METRIC_REJECTED, PROBLEM_BODY_TOO_LARGE, err->message);
         break;
     case HAPAX_E_MEMORY:
-        refuse(e, METRIC_OVERLOADED, PROBLEM_OVERLOADED, "The gateway is out of memory; try again later.");
+        reply_refuse(e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
+                     "The gateway is out of memory; try again later.");
         break;
     default:
-        refuse(e, METRIC_REJECTED, PROBLEM_BODY_INVALID, err->message);
+        reply_refuse(e, METRIC_REJECTED, PROBLEM_BODY_INVALID, err->message);
         break;
     }
 }
@@ -65,12 +45,12 @@ static bool take_key(struct exchange *e, struct content *content)
             passthrough_begin(e, true);
         }
     } else if (rc == HAPAX_E_MISSING) {
-        refuse(e, METRIC_KEY_MISSING, PROBLEM_KEY_MISSING, err.message);
+        reply_refuse(e, METRIC_KEY_MISSING, PROBLEM_KEY_MISSING, err.message);
     } else if (rc == HAPAX_E_MEMORY || content->decoded_state == CONTENT_BAD ||
                content->json_state == CONTENT_BAD) {
         refuse_content(e, rc, &err);
     } else {
-        refuse(e, METRIC_KEY_INVALID, PROBLEM_KEY_INVALID, err.message);
+        reply_refuse(e, METRIC_KEY_INVALID, PROBLEM_KEY_INVALID, err.message);
     }
     return false;
 }
@@ -94,8 +74,8 @@ void protect_begin(struct exchange *e)
     }
     int64_t length = http_exchange_body_length(e->x);
     if (length > 0 && (uint64_t)length > r->body_bytes_max) {
-        refuse(e, METRIC_REJECTED, PROBLEM_BODY_TOO_LARGE,
-               "The request body is larger than this route takes; see limit_bytes.");
+        reply_refuse(e, METRIC_REJECTED, PROBLEM_BODY_TOO_LARGE,
+                     "The request body is larger than this route takes; see limit_bytes.");
         return;
     }
     http_exchange_read(e->x, true);
@@ -107,16 +87,17 @@ void protect_body(struct exchange *e, struct slice bytes)
         return;
     }
     if (!exchange_account(e, bytes.len)) {
-        refuse(e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
-               "Too many request bodies are in memory at once; try again later.");
+        reply_refuse(e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
+                     "Too many request bodies are in memory at once; try again later.");
         return;
     }
     int rc = buf_append_slice(&e->body, bytes);
     if (rc == HAPAX_E_LIMIT) {
-        refuse(e, METRIC_REJECTED, PROBLEM_BODY_TOO_LARGE,
-               "The request body is larger than this route takes; see limit_bytes.");
+        reply_refuse(e, METRIC_REJECTED, PROBLEM_BODY_TOO_LARGE,
+                     "The request body is larger than this route takes; see limit_bytes.");
     } else if (rc != 0) {
-        refuse(e, METRIC_OVERLOADED, PROBLEM_OVERLOADED, "The gateway is out of memory; try again later.");
+        reply_refuse(e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
+                     "The gateway is out of memory; try again later.");
     }
 }
 
@@ -248,7 +229,7 @@ static bool identify(struct exchange *e, struct content *content)
     if (rc == HAPAX_E_MEMORY) {
         refuse_content(e, rc, &err);
     } else if (rc != 0) {
-        refuse(e, METRIC_KEY_INVALID, PROBLEM_KEY_INVALID, err.message);
+        reply_refuse(e, METRIC_KEY_INVALID, PROBLEM_KEY_INVALID, err.message);
     }
     return rc == 0;
 }
@@ -265,7 +246,8 @@ void protect_body_end(struct exchange *e)
     }
     if (atomic_load_explicit(&e->target->metrics->running, memory_order_relaxed) >=
         (int64_t)e->target->route->running_max) {
-        refuse(e, METRIC_OVERLOADED, PROBLEM_TOO_MANY_RUNNING, too_many_running);
+        reply_refuse(e, METRIC_OVERLOADED, PROBLEM_TOO_MANY_RUNNING,
+                     "Too many operations of this route are running; try again later with the same key.");
     } else {
         protect_claim(e);
     }
@@ -276,15 +258,17 @@ void protect_body_end(struct exchange *e)
 static void store_failed(struct exchange *e, int code)
 {
     if (code == HAPAX_E_BUSY || code == HAPAX_E_MEMORY) {
-        refuse(e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
-               "Too many operations are waiting. Nothing was executed; try again later with the same key.");
+        reply_refuse(
+            e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
+            "Too many operations are waiting. Nothing was executed; try again later with the same key.");
     } else if (code == HAPAX_E_CLOSED) {
-        refuse(e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
-               "The gateway is stopping. Nothing was executed by this request; try again with the same key.");
+        reply_refuse(
+            e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
+            "The gateway is stopping. Nothing was executed by this request; try again with the same key.");
     } else if (e->target->route->store_down == STORE_DOWN_OPEN) {
         passthrough_buffered(e);
     } else {
-        refuse(
+        reply_refuse(
             e, METRIC_STORE_ERROR, PROBLEM_STORE_UNAVAILABLE,
             "The store can't be used at the moment, so nothing was executed by this request; try again later "
             "with the same key.");
@@ -298,7 +282,7 @@ static void unknown(struct exchange *e)
         probe_begin(e);
         return;
     }
-    refuse(
+    reply_refuse(
         e, METRIC_HELD, PROBLEM_OUTCOME_HELD,
         "An earlier attempt with this key was sent to the upstream, and its outcome is not known. It is not "
         "repeated by itself. Find out whether it happened, then settle it with `hapax keys resolve --id ID "
@@ -309,30 +293,29 @@ static void unknown(struct exchange *e)
 static void replay(struct exchange *e, struct answer *a, enum marker m)
 {
     if (a == NULL) {
-        refuse(e, METRIC_STORE_ERROR, PROBLEM_INTERNAL, "The stored answer could not be read.");
+        reply_refuse(e, METRIC_STORE_ERROR, PROBLEM_INTERNAL, "The stored answer could not be read.");
     } else if (!a->kept) {
-        count(e, METRIC_NOT_KEPT);
+        metrics_count(e->target->metrics, METRIC_NOT_KEPT);
         reply_problem(
             e, PROBLEM_ANSWER_NOT_KEPT,
             "This operation was carried out before; its answer was too large to keep, so it can't be "
             "given again. original_status is the status it had.",
             a->status);
     } else {
-        count(e, m == MARK_REPLAYED ? METRIC_REPLAYED : METRIC_ATTACHED);
+        metrics_count(e->target->metrics, m == MARK_REPLAYED ? METRIC_REPLAYED : METRIC_ATTACHED);
         reply_stored(e, a, m);
     }
     answer_drop(a);
 }
 
-static void settle(struct exchange *e, enum settle_kind kind, enum problem failure);
-
 static void run(struct exchange *e)
 {
     int64_t others = atomic_fetch_add_explicit(&e->target->metrics->running, 1, memory_order_relaxed);
     e->running = true;
-    if (others >= (int64_t)e->target->route->running_max) {
-        settle(e, SETTLE_RELEASE,
-               PROBLEM_TOO_MANY_RUNNING); /* several were claimed at once for the last place */
+    if (clock_wall_ms() >= e->record.lease_ms) {
+        settle_unsent(e, PROBLEM_STORE_UNAVAILABLE); /* the store took longer than the lease */
+    } else if (others >= (int64_t)e->target->route->running_max) {
+        settle_unsent(e, PROBLEM_TOO_MANY_RUNNING); /* several were claimed at once for the last place */
     } else {
         upstream_start(e, e->record.fence.attempt);
     }
@@ -343,6 +326,9 @@ static void decide(struct exchange *e)
     struct answer *a = e->op.answer;
     e->op.answer = NULL;
     e->record = e->op.record;
+    if (e->op.verdict == VERDICT_ATTACHED || e->op.verdict == VERDICT_IN_PROGRESS) {
+        e->ready_us = 0; /* it waited for another request, not for the gateway: no added latency */
+    }
     switch (e->op.verdict) {
     case VERDICT_FRESH:
         run(e);
@@ -354,15 +340,16 @@ static void decide(struct exchange *e)
         replay(e, a, MARK_ATTACHED);
         break;
     case VERDICT_IN_PROGRESS:
-        refuse(
+        reply_refuse(
             e, METRIC_IN_PROGRESS, PROBLEM_IN_PROGRESS,
             "The first request with this key is still running. Try again later with the same key; you will "
             "get its answer.");
         break;
     case VERDICT_MISMATCH:
-        refuse(e, METRIC_MISMATCH, PROBLEM_KEY_REUSED,
-               "This key was used before for a request with other content (see first_seen). That one stands. "
-               "Use a new key for a new operation, or repeat the first request unchanged.");
+        reply_refuse(
+            e, METRIC_MISMATCH, PROBLEM_KEY_REUSED,
+            "This key was used before for a request with other content (see first_seen). That one stands. "
+            "Use a new key for a new operation, or repeat the first request unchanged.");
         break;
     case VERDICT_UNKNOWN:
         unknown(e);
@@ -382,14 +369,12 @@ static void on_claimed(struct engine_op *op)
     exchange_unpin(e);
 }
 
-static void retry_now(void *ctx);
-
 void protect_claim(struct exchange *e)
 {
     const struct route *r = e->target->route;
     /* Once claimed it has to be settled, however long that takes: the heartbeat keeps the claim alive. So what
      * waiting for the store needs is got before. */
-    if (e->timer == NULL && loop_timer_create(&e->timer, e->worker->loop, retry_now, e) != 0) {
+    if (settle_prepare(e) != 0) {
         store_failed(e, HAPAX_E_MEMORY);
         return;
     }
@@ -411,225 +396,5 @@ void protect_claim(struct exchange *e)
     int rc = exchange_submit(e);
     if (rc != 0) {
         store_failed(e, rc);
-    }
-}
-
-/* --- Settlement. --- */
-
-static void submit_settlement(struct exchange *e);
-
-static void retry_now(void *ctx)
-{
-    struct exchange *e = ctx;
-    e->timer_running = false;
-    submit_settlement(e);
-    exchange_unpin(e);
-}
-
-static void start_stream(struct exchange *e)
-{
-    reply_stream_start(e, e->settle == SETTLE_COMPLETE ? MARK_EXECUTED : MARK_RELEASED);
-    e->streaming = true;
-    if (e->x != NULL && !e->client_gone) {
-        http_respond_write(e->x, buf_slice(&e->intake.body));
-        if (e->intake.end == INTAKE_COMPLETE) {
-            http_respond_finish(e->x);
-        } else if (e->intake.end == INTAKE_BROKEN) {
-            http_respond_abort(e->x);
-        }
-    }
-    intake_drop_body(e);
-    if (e->intake.call != NULL) {
-        http_call_resume(e->intake.call);
-    }
-}
-
-static void cancel_call(struct exchange *e)
-{
-    if (e->intake.call != NULL) {
-        http_call_cancel(e->intake.call);
-        e->intake.call = NULL;
-    }
-}
-
-/* The settlement is durable (or, when stale, refused): the client may hear of it. */
-static void settled(struct exchange *e, bool stale)
-{
-    if (e->running) {
-        e->running = false;
-        atomic_fetch_sub_explicit(&e->target->metrics->running, 1, memory_order_relaxed);
-    }
-    if (stale) {
-        cancel_call(e);
-        refuse(e, METRIC_STALE, PROBLEM_OUTCOME_HELD,
-               "This attempt ran longer than its lease and lost its claim, so its answer does not count. Ask "
-               "again "
-               "with the same key to learn the outcome that does.");
-        return;
-    }
-    static const enum metric_outcome counted[] = {[SETTLE_COMPLETE] = METRIC_EXECUTED,
-                                                  [SETTLE_RELEASE] = METRIC_RELEASED,
-                                                  [SETTLE_LOSE] = METRIC_UNKNOWN};
-    count(e, e->failure == PROBLEM_TOO_MANY_RUNNING ? METRIC_OVERLOADED : counted[e->settle]);
-    if (e->stream_wanted) {
-        start_stream(e);
-    } else if (e->failure != PROBLEM_COUNT) {
-        static const char *const details[PROBLEM_COUNT] = {
-            [PROBLEM_TOO_MANY_RUNNING] = too_many_running,
-            [PROBLEM_UPSTREAM_UNREACHABLE] =
-                "The upstream could not be reached, so nothing was executed. Try again with the same key.",
-            [PROBLEM_OUTCOME_TIMEOUT] =
-                "The request was sent to the upstream, but no answer came in time: nobody can tell whether "
-                "it was "
-                "executed. Keep the key and ask again; the route's on_unknown decides what happens then.",
-            [PROBLEM_OUTCOME_UNKNOWN] =
-                "The request was sent to the upstream, but no usable answer came: nobody can tell whether it "
-                "was "
-                "executed. Keep the key and ask again; the route's on_unknown decides what happens then.",
-        };
-        reply_problem(e, e->failure, details[e->failure], e->intake.status);
-    } else {
-        reply_intake(e, e->settle == SETTLE_COMPLETE ? MARK_EXECUTED : MARK_RELEASED);
-    }
-}
-
-/* The store can't take the settlement now. The claim is still ours: try until it is durable or the lease is lost. */
-static void settle_later(struct exchange *e, int code)
-{
-    int64_t now_ms = loop_mono_ms(e->worker->loop);
-    if (code == HAPAX_E_CLOSED) {
-        refuse(e, METRIC_UNKNOWN, PROBLEM_OUTCOME_UNKNOWN,
-               "The gateway stopped before the outcome could be stored. Ask again with the same key.");
-        return;
-    }
-    if (e->settle_tries == 0) {
-        log_event(LOG_LEVEL_WARN, "settlement-delayed", "operation %s: %s", e->id_hex,
-                  hapax_error_text(code));
-    }
-    if (now_ms - e->settle_started_ms > SETTLE_PATIENCE_MS && !e->answered) {
-        reply_problem(
-            e, PROBLEM_OUTCOME_UNKNOWN,
-            "The outcome could not be stored yet, so it can't be told. Ask again with the same key.",
-            e->intake.status);
-    }
-    int64_t wait_ms = SETTLE_RETRY_MS_MIN;
-    for (uint32_t i = 0; i < e->settle_tries && wait_ms < SETTLE_RETRY_MS_MAX; i++) {
-        wait_ms *= 2;
-    }
-    e->settle_tries++;
-    e->timer_running = true;
-    loop_timer_start(e->timer, wait_ms < SETTLE_RETRY_MS_MAX ? wait_ms : SETTLE_RETRY_MS_MAX);
-}
-
-static void on_settled(struct engine_op *op)
-{
-    struct exchange *e = op->user;
-    e->op_pending = false;
-    if (op->code == 0) {
-        e->record = op->record;
-        settled(e, false);
-    } else if (op->code == HAPAX_E_STALE || op->code == HAPAX_E_NOT_FOUND) {
-        settled(e, true);
-    } else {
-        settle_later(e, op->code);
-    }
-    exchange_unpin(e);
-}
-
-static void submit_settlement(struct exchange *e)
-{
-    static const enum engine_op_kind kinds[] = {
-        [SETTLE_COMPLETE] = ENGINE_COMPLETE, [SETTLE_RELEASE] = ENGINE_RELEASE, [SETTLE_LOSE] = ENGINE_LOSE};
-    e->op = (struct engine_op){
-        .port = &e->worker->port,
-        .done = on_settled,
-        .user = e,
-        .kind = kinds[e->settle],
-        .id = e->id,
-        .fence = e->record.fence,
-        .ttl_ms = e->settle == SETTLE_COMPLETE ? e->intake.ttl_ms : 0,
-        .answer = e->answer,
-    };
-    int rc = exchange_submit(e);
-    if (rc != 0) {
-        settle_later(e, rc);
-    }
-}
-
-static void settle(struct exchange *e, enum settle_kind kind, enum problem failure)
-{
-    e->settle = kind;
-    e->failure = failure;
-    e->settle_started_ms = loop_mono_ms(e->worker->loop);
-    e->settle_tries = 0;
-    if (kind == SETTLE_COMPLETE) {
-        e->answer = answer_make((uint16_t)e->intake.status, !e->stream_wanted, intake_kept_head(e),
-                                e->stream_wanted ? SLICE_LITERAL("") : buf_slice(&e->intake.body));
-        if (e->answer == NULL) { /* what can't be stored can't be told */
-            if (e->stream_wanted) {
-                e->stream_wanted = false;
-                cancel_call(e); /* else its end would settle once more */
-            }
-            e->settle = SETTLE_LOSE;
-            e->failure = PROBLEM_OUTCOME_UNKNOWN;
-        }
-    }
-    submit_settlement(e);
-}
-
-/* --- The upstream's side. --- */
-
-void protect_stream(struct exchange *e)
-{
-    if (e->stream_wanted) {
-        return;
-    }
-    e->stream_wanted = true;
-    e->intake.took_us +=
-        clock_mono_us() - e->intake.started_us; /* so far: what comes later, the client sees, too */
-    settle(e, e->intake.outcome == OUTCOME_DONE ? SETTLE_COMPLETE : SETTLE_RELEASE, PROBLEM_COUNT);
-}
-
-/* The rest of a streamed answer has come, or never will. True: that was it. */
-static bool stream_ended(struct exchange *e)
-{
-    if (e->streaming && e->x != NULL && !e->client_gone) {
-        if (e->intake.end == INTAKE_COMPLETE) {
-            http_respond_finish(e->x);
-        } else {
-            http_respond_abort(e->x);
-        }
-    }
-    return e->stream_wanted; /* not yet streaming: start_stream() will see how the intake ended */
-}
-
-void protect_answered(struct exchange *e)
-{
-    if (!stream_ended(e)) {
-        if (e->intake.status == 0) {
-            settle(e, SETTLE_LOSE, PROBLEM_OUTCOME_UNKNOWN);
-        } else if (e->intake.outcome == OUTCOME_DONE) {
-            settle(e, SETTLE_COMPLETE, PROBLEM_COUNT);
-        } else if (e->intake.outcome == OUTCOME_RELEASED) {
-            settle(e, SETTLE_RELEASE, PROBLEM_COUNT);
-        } else {
-            settle(e, SETTLE_LOSE,
-                   e->intake.status == 504 ? PROBLEM_OUTCOME_TIMEOUT : PROBLEM_OUTCOME_UNKNOWN);
-        }
-    }
-}
-
-void protect_failed(struct exchange *e, enum call_failure failure, const char *detail)
-{
-    if (!stream_ended(e)) {
-        log_event(LOG_LEVEL_WARN, "upstream-failed", "route %s operation %s: %s", e->target->route->name,
-                  e->id_hex, detail);
-        if (outcome_of_failure(failure) == OUTCOME_RELEASED) {
-            settle(e, SETTLE_RELEASE, PROBLEM_UPSTREAM_UNREACHABLE);
-        } else {
-            e->intake.status = 0;
-            settle(e, SETTLE_LOSE,
-                   failure == CALL_TIMEOUT ? PROBLEM_OUTCOME_TIMEOUT : PROBLEM_OUTCOME_UNKNOWN);
-        }
     }
 }

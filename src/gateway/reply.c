@@ -106,12 +106,20 @@ void reply_problem(struct exchange *e, enum problem p, const char *detail, int o
         .first_claimed_ms = e->record.claimed_ms,
         .attempt = e->record.fence.attempt,
         .original_status = original_status,
-        .limit_bytes = p == PROBLEM_BODY_TOO_LARGE ? (int64_t)e->target->route->body_bytes_max : 0,
+        /* Beyond it is the content's depth or number of parts that is over a limit. */
+        .limit_bytes =
+            p == PROBLEM_BODY_TOO_LARGE && e->ready_us == 0 ? (int64_t)e->target->route->body_bytes_max : 0,
     };
     problem_body(&body, p, detail, &members);
     http_respond(e->x, info->status, buf_slice(&head), buf_slice(&body));
     buf_free(&head);
     buf_free(&body);
+}
+
+void reply_refuse(struct exchange *e, enum metric_outcome outcome, enum problem p, const char *detail)
+{
+    metrics_count(e->target->metrics, outcome);
+    reply_problem(e, p, detail, 0);
 }
 
 /* The head of an answer. False: there is no memory for it. An answer without some of its lines would be another one,

@@ -267,7 +267,7 @@ static void on_head(void *ctx, int status, const struct header *headers, size_t 
 {
     struct exchange *e = ctx;
     if (intake_head(e, status, headers, n) != 0) {
-        e->intake.status = 0; /* as good as no answer: protect_answered() makes it unknown */
+        e->intake.status = 0; /* as good as no answer: settle_answered() makes it unknown */
     }
 }
 
@@ -287,7 +287,7 @@ static bool on_body(void *ctx, struct slice bytes)
         return true;
     }
     if (!within_budget || in->body.len > e->target->route->keep_body_bytes || in->event_stream) {
-        protect_stream(e);
+        settle_stream(e);
         return false;
     }
     return true;
@@ -300,9 +300,9 @@ static void on_done(void *ctx, bool complete, enum call_failure failure, const c
     e->intake.end = complete ? INTAKE_COMPLETE : INTAKE_BROKEN;
     e->intake.took_us += clock_mono_us() - e->intake.started_us;
     if (complete) {
-        protect_answered(e);
+        settle_answered(e);
     } else {
-        protect_failed(e, failure, detail);
+        settle_failed(e, failure, detail);
     }
     exchange_unpin(e);
 }
@@ -340,6 +340,6 @@ void upstream_start(struct exchange *e, uint32_t attempt)
     }
     if (rc != 0) {
         e->intake.call = NULL;
-        protect_failed(e, CALL_NOT_SENT, err.message);
+        settle_failed(e, CALL_NOT_SENT, err.message);
     }
 }

@@ -411,3 +411,14 @@ def test_a_copy_taken_while_it_runs_is_a_store(gateway, upstream, tmp_path, star
     second = start(config_for(upstream), folder=tmp_path / "second", store=f"sqlite:{tmp_path}/copy.db")
     assert {second.post("/orders", f"k-{i}").marker for i in range(20)} == {"replayed"}
     assert len(upstream.effects()) == 20
+
+
+def test_a_claim_that_took_longer_than_its_lease_is_not_carried_out(start, upstream, trouble):
+    gateway = start(config_for(upstream, lease="100ms"), store=trouble.uri)
+    trouble.begin("delay=400")
+    late = gateway.post("/orders", "k-late")
+    assert (late.status, late.problem) == (503, "store-unavailable") and upstream.effects() == []
+    trouble.end()
+    # Given back where the lease allowed it, else unknown: never carried out by itself after all.
+    again = gateway.post("/orders", "k-late")
+    assert (again.marker, len(upstream.effects())) in [("executed", 1), ("held", 0)]
