@@ -107,6 +107,53 @@ static void spoil(struct watch *w)
     }
 }
 
+/* Of a socket's own end; -1: it has none any more. */
+static int local_port(curl_socket_t fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a;
+    socklen_t len = sizeof a;
+    if (getsockname(fd, &a.any, &len) != 0) {
+        return -1;
+    }
+    return a.any.sa_family == AF_INET    ? ntohs(a.v4.sin_port)
+           : a.any.sa_family == AF_INET6 ? ntohs(a.v6.sin6_port)
+                                         : -1;
+}
+
+/* Is a socket with this port the one over which the wire's request goes? */
+static bool carries(int port, const struct wire *w)
+{
+    return w->call != NULL && w->call->sent && port == w->own_port;
+}
+
+static void park(struct watch *w, struct wire *wire)
+{
+    wire->parked = w->fd;
+    w->idle = false;
+    w->owner = wire;
+    (void)arm(w, 0);
+    call_nudge(wire->call);
+}
+
+/* An answer may come so fast that its call is paused before curl has ever asked for the socket's events. Then the
+ * watch is still that of an idle connection, and what arrives is not unasked. */
+static struct wire *carried_by(struct watch *w)
+{
+    int port = local_port(w->fd);
+    struct http_call *call;
+    TAILQ_FOREACH(call, &w->client->all, all_link)
+    {
+        if (call->wire != NULL && !call->ended && carries(port, call->wire)) {
+            return call->wire;
+        }
+    }
+    return NULL;
+}
+
 static void on_events(uv_poll_t *poll, int status, int events)
 {
     struct watch *w = poll->data;
@@ -121,7 +168,12 @@ static void on_events(uv_poll_t *poll, int status, int events)
         if (!w->idle) {
             (void)arm(w, 0);
         } else if ((events & UV_READABLE) != 0) {
-            spoil(w);
+            struct wire *wire = carried_by(w);
+            if (wire != NULL) {
+                park(w, wire);
+            } else {
+                spoil(w);
+            }
         } else {
             (void)arm(w, UV_READABLE);
         }
@@ -147,34 +199,16 @@ static struct wire *wire_of(CURL *easy)
     return (struct wire *)(void *)private;
 }
 
-/* Is this the socket over which the wire's request goes? It may also be a closed one, or a new one of that number. */
-static bool carries(curl_socket_t fd, const struct wire *w)
-{
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } a;
-    socklen_t len = sizeof a;
-    if (w->call == NULL || !w->call->sent || getsockname(fd, &a.any, &len) != 0) {
-        return false;
-    }
-    return (a.any.sa_family == AF_INET && ntohs(a.v4.sin_port) == w->own_port) ||
-           (a.any.sa_family == AF_INET6 && ntohs(a.v6.sin6_port) == w->own_port);
-}
-
 static void let_go(struct watch *w, CURL *easy)
 {
     struct wire *wire = wire_of(easy);
     w->wanted = 0;
-    w->kept = w->kept || (wire != NULL && carries(w->fd, wire));
+    /* It may also be a closed one, or a new one of that number. */
+    w->kept = w->kept || (wire != NULL && carries(local_port(w->fd), wire));
     if (!w->kept) {
         close_watch(w);
     } else if (wire != NULL && wire->call != NULL && (wire->call->paused || wire->call->send_paused)) {
-        wire->parked = w->fd;
-        w->owner = wire;
-        (void)arm(w, 0);
-        call_nudge(wire->call);
+        park(w, wire);
     } else {
         w->idle = true;
         if (w->armed == 0) {

@@ -134,6 +134,18 @@ def test_a_reader_that_stops_stops_the_sender(behind, protected):
     assert_memory_is_flat(gateway)
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_large_answers_on_kept_connections_arrive_whole(start, upstream, method):
+    """One that comes so fast that it is paused at once used to be taken for bytes that nobody had asked for."""
+    gateway = start(config_for(upstream))
+    upstream.answer = Answer(200, [], PIECE * 3)
+    for i in range(60):
+        with gateway.connect() as connection:
+            connection.send(request_bytes(method, "/large", [("Idempotency-Key", f"k-{i}")]))
+            assert connection.reader.head().status == 200
+            assert connection.reader.digest(3 * MIB) == digest_of(3)
+
+
 BODYLESS = {
     "HEAD": ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nX-A: 1\r\n\r\n", 200),
     "HEAD chunked": ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n", 200),
