@@ -398,9 +398,9 @@ static const struct field upstream_fields[] = {
      .standard = "60s",
      .min = 10,
      .max = DAY,
-     .meaning =
-         "For protected requests: from sending to the end of the upstream's answer. After it the outcome is "
-         "unknown.",
+     .meaning = "For protected requests: from sending to the end of the upstream's answer, or to where it "
+                "goes on as a "
+                "stream. After it the outcome is unknown.",
      .example = "60s"},
     {.name = "connect_timeout",
      .kind = KIND_DURATION,
@@ -416,8 +416,9 @@ static const struct field upstream_fields[] = {
      .standard = "5m",
      .min = 0,
      .max = DAY,
-     .meaning =
-         "For requests that pass through: longest time without a byte in either direction. 0: no limit.",
+     .meaning = "For requests that pass through and answers that are streamed: longest time without a byte "
+                "in either "
+                "direction. 0: no limit.",
      .example = "5m"},
     {.name = "upstream_keepalive",
      .kind = KIND_DURATION,

@@ -241,14 +241,7 @@ void protect_body_end(struct exchange *e)
     }
     e->ready_us = clock_mono_us();
     e->request.body = buf_slice(&e->body);
-    if (!with_content(e, identify)) {
-        return;
-    }
-    if (atomic_load_explicit(&e->target->metrics->running, memory_order_relaxed) >=
-        (int64_t)e->target->route->running_max) {
-        reply_refuse(e, METRIC_OVERLOADED, PROBLEM_TOO_MANY_RUNNING,
-                     "Too many operations of this route are running; try again later with the same key.");
-    } else {
+    if (with_content(e, identify)) {
         protect_claim(e);
     }
 }
@@ -265,7 +258,8 @@ static void store_failed(struct exchange *e, int code)
         reply_refuse(
             e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
             "The gateway is stopping. Nothing was executed by this request; try again with the same key.");
-    } else if (e->target->route->store_down == STORE_DOWN_OPEN) {
+    } else if (e->target->route->store_down == STORE_DOWN_OPEN && code != HAPAX_E_STORE_CORRUPT) {
+        /* A damaged record may be that of a finished operation: such a store is not down but wrong. */
         passthrough_buffered(e);
     } else {
         reply_refuse(
@@ -315,7 +309,7 @@ static void run(struct exchange *e)
     if (clock_wall_ms() >= e->record.lease_ms) {
         settle_unsent(e, PROBLEM_STORE_UNAVAILABLE); /* the store took longer than the lease */
     } else if (others >= (int64_t)e->target->route->running_max) {
-        settle_unsent(e, PROBLEM_TOO_MANY_RUNNING); /* several were claimed at once for the last place */
+        settle_unsent(e, PROBLEM_TOO_MANY_RUNNING); /* only now: a duplicate needs no place */
     } else {
         upstream_start(e, e->record.fence.attempt);
     }

@@ -43,6 +43,7 @@ static void start_stream(struct exchange *e)
     }
     intake_drop_body(e);
     if (e->intake.call != NULL) {
+        http_call_unlimit(e->intake.call, e->target->route->silence_ms);
         http_call_resume(e->intake.call);
     }
 }

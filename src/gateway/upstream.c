@@ -210,6 +210,17 @@ static int64_t parse_ttl(struct slice value)
     return units_duration_ms(&ms, value) == 0 ? ms : 0;
 }
 
+/* Two that differ say nothing that could be relied on. */
+static void read_outcome(struct intake *in, struct slice value)
+{
+    enum outcome told;
+    if (outcome_parse(&told, value) != 0) {
+        return;
+    }
+    in->outcome = in->outcome_told && told != in->outcome ? OUTCOME_UNKNOWN : told;
+    in->outcome_told = true;
+}
+
 static void read_controls(struct intake *in, const struct header *h)
 {
     uint64_t length;
@@ -220,7 +231,7 @@ static void read_controls(struct intake *in, const struct header *h)
     } else if (slice_equal_nocase(h->name, SLICE_LITERAL("Content-Type"))) {
         in->event_stream = slice_equal_nocase(media_type(h->value), SLICE_LITERAL("text/event-stream"));
     } else if (slice_equal_nocase(h->name, SLICE_LITERAL("Hapax-Outcome"))) {
-        in->outcome_told = outcome_parse(&in->outcome, h->value) == 0;
+        read_outcome(in, h->value);
     } else if (slice_equal_nocase(h->name, SLICE_LITERAL("Hapax-TTL"))) {
         in->ttl_ms = parse_ttl(h->value);
     }

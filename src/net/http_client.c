@@ -362,6 +362,13 @@ void call_heard(struct http_call *call)
     }
 }
 
+void http_call_unlimit(struct http_call *call, int64_t silence_ms)
+{
+    call->expires_ms = 0;
+    call->silence_ms = silence_ms;
+    call_heard(call);
+}
+
 /* When the call runs out of time, as things stand; INT64_MAX: never. */
 static int64_t deadline(struct http_call *call, int64_t now)
 {

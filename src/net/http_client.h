@@ -96,6 +96,8 @@ int http_call_start(struct http_call **out, struct http_client *c, struct http_o
 bool http_call_write(struct http_call *call, struct slice bytes);
 void http_call_write_end(struct http_call *call);
 void http_call_resume(struct http_call *call);
+/* From now on only silence ends it (0: nothing does), however long it takes: what was a call became a stream. */
+void http_call_unlimit(struct http_call *call, int64_t silence_ms);
 /* Break it off; no call-back runs any more; the call is freed. Nothing happens when called inside its on_done. */
 void http_call_cancel(struct http_call *call);
 /* Did any byte of the request possibly leave? Valid until on_done has returned. */

@@ -240,6 +240,13 @@ def test_the_upstream_says_itself_what_its_answer_means(gateway, upstream):
     assert len(upstream.effects()) == 2
 
 
+def test_an_upstream_that_contradicts_itself_leaves_the_outcome_unknown(gateway, upstream):
+    upstream.answer = Answer(200, [("Hapax-Outcome", "released"), ("Hapax-Outcome", "done")])
+    assert gateway.post("/orders", "k").problem == "outcome-unknown"
+    assert gateway.post("/orders", "k").marker == "held"
+    assert len(upstream.effects()) == 1
+
+
 def test_a_route_decides_what_statuses_mean(start, upstream):
     gateway = start(config_for(upstream, outcome="{429: done, 5xx: released}"))
     upstream.answer = lambda r: Answer(429 if r.target == "/a" else 500, [], b"%d" % r.number)

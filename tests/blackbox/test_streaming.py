@@ -266,6 +266,31 @@ def test_a_silent_stream_is_ended_after_the_routes_time(behind):
             connection.receive()
 
 
+def test_a_stream_behind_a_protected_request_outlasts_its_timeout_and_is_not_repeated(behind):
+    go_on = threading.Event()
+    requests = []
+
+    def handle(sock, reader, number):
+        requests.append(reader.request())
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+        assert go_on.wait(60)
+        sock.sendall(b"data: 2\n\n")
+
+    gateway = behind(handle, timeout="400ms")
+    with gateway.connect() as connection:
+        started = time.monotonic()
+        connection.send(request_bytes("POST", "/chat", [("Idempotency-Key", "k-sse")], b"{}"))
+        head = connection.reader.head()
+        assert (head.status, head.marker) == (200, "executed")
+        connection.reader.until(b"data: 1")
+        wait_until(lambda: time.monotonic() - started > 1.2, "well past the timeout")
+        go_on.set()
+        connection.reader.until(b"data: 2")
+    again = gateway.request("POST", "/chat", [("Idempotency-Key", "k-sse")], b"{}")
+    assert (again.status, again.problem) == (409, "answer-not-kept")
+    assert len(requests) == 1
+
+
 UNPROTECTED_FAULTS = {
     "unreachable": (None, 502, "upstream-unreachable"),
     "closed": (Answer(action="close"), 502, "upstream-broken"),
