@@ -246,9 +246,9 @@ void settle_answered(struct exchange *e)
 
 void settle_failed(struct exchange *e, enum call_failure failure, const char *detail)
 {
+    log_event(LOG_LEVEL_WARN, "upstream-failed", "route %s operation %s: %s", e->target->route->name,
+              e->id_hex, detail);
     if (!stream_ended(e)) {
-        log_event(LOG_LEVEL_WARN, "upstream-failed", "route %s operation %s: %s", e->target->route->name,
-                  e->id_hex, detail);
         if (outcome_of_failure(failure) == OUTCOME_RELEASED) {
             settle(e, SETTLE_RELEASE, PROBLEM_UPSTREAM_UNREACHABLE);
         } else {

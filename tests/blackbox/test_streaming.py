@@ -225,6 +225,7 @@ def test_a_stream_that_breaks_off_can_not_be_taken_for_complete(behind, name, pr
         connection.send(request_bytes("POST", "/x", [("Idempotency-Key", "k")]) if protected else request_bytes("GET", "/x"))
         with pytest.raises(Ended):
             connection.receive()
+    assert "upstream-failed" in gateway.log_text()
     if protected:  # it was too large to keep: done, and never executed again
         assert gateway.request("POST", "/x", [("Idempotency-Key", "k")]).problem == "answer-not-kept"
     assert gateway.admin("/healthz").status == 200
