@@ -6,7 +6,9 @@
 #include "config/config.h"
 #include "gateway/gateway.h"
 #include "net/loop.h"
+#include "store/store.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -130,12 +132,22 @@ static int serve(struct server *s, struct config *config, hapax_error *err)
     return rc;
 }
 
+/* Keep what was freed for the next requests: by default glibc gives the top of each heap back and faults it in anew
+ * many times a second. */
+static void tune_memory(void)
+{
+    mallopt(M_TRIM_THRESHOLD, 16 << 20);
+    mallopt(M_TOP_PAD, 1 << 20);
+}
+
 int cmd_serve(const struct cli_args *args)
 {
     struct server s = {.args = args};
     struct config *config;
     hapax_error err = {0};
     net_descriptor_limit();
+    tune_memory();
+    store_tune_process();
     int rc = load(&config, args, &err);
     if (rc != 0) {
         fprintf(stderr, "hapax serve: %s\n", err.message);

@@ -37,7 +37,8 @@
     X(update_running)                                                                                        \
     X(delete_running)                                                                                        \
     X(delete_ended)                                                                                          \
-    X(copy_to_ended)                                                                                         \
+    X(running_names)                                                                                         \
+    X(insert_ended)                                                                                          \
     X(update_ended)                                                                                          \
     X(copy_to_running)                                                                                       \
     X(sweep_next)                                                                                            \

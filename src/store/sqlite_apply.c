@@ -299,20 +299,63 @@ static int write_running(struct sqlite_store *s, enum sqlite_statement which, co
     return sqlite_run(s, st, err);
 }
 
-static int write_ended(struct sqlite_store *s, enum sqlite_statement which, const struct record *r,
-                       const struct answer *answer, hapax_error *err)
+static int bind_ended(struct sqlite_store *s, sqlite3_stmt *st, const struct record *r,
+                      const struct answer *answer, hapax_error *err)
 {
-    sqlite3_stmt *st = sqlite_get(s, which, err);
-    if (st == NULL) {
-        return err->code;
-    }
     sqlite3_bind_int64(st, 1, (int64_t)r->fence.serial);
     sqlite3_bind_int(st, 2, (int)r->state);
     sqlite3_bind_int64(st, 3, r->ended_ms);
     sqlite3_bind_int64(st, 4, r->expires_ms);
     sqlite3_bind_int64(st, 5, r->ttl_ms);
-    int code = bind_answer(s, st, 6, answer, err);
+    return bind_answer(s, st, 6, answer, err);
+}
+
+static int update_ended(struct sqlite_store *s, const struct record *r, const struct answer *answer,
+                        hapax_error *err)
+{
+    sqlite3_stmt *st = sqlite_get(s, SQL_update_ended, err);
+    if (st == NULL) {
+        return err->code;
+    }
+    int code = bind_ended(s, st, r, answer, err);
     return code == 0 ? sqlite_run(s, st, err) : code;
+}
+
+/* `names` stands on the row of running whose scope and key the new row takes over. */
+static int insert_ended(struct sqlite_store *s, sqlite3_stmt *names, const struct identity *id,
+                        const struct record *from, const struct record *to, const struct answer *answer,
+                        hapax_error *err)
+{
+    sqlite3_stmt *st = sqlite_get(s, SQL_insert_ended, err);
+    int code = st == NULL ? err->code : bind_ended(s, st, to, answer, err);
+    if (code != 0) {
+        return code;
+    }
+    sqlite3_bind_int64(st, 10, from->fence.attempt);
+    sqlite3_bind_int64(st, 11, (int64_t)from->owner);
+    sqlite3_bind_int64(st, 12, from->claimed_ms);
+    sqlite3_bind_int64(st, 13, from->lease_ms);
+    bind_fingerprint(st, 14, &from->fingerprint);
+    sqlite3_bind_blob(st, 16, id->bytes, IDENTITY_BYTES, SQLITE_STATIC);
+    sqlite3_bind_value(st, 17, sqlite3_column_value(names, 0));
+    sqlite3_bind_value(st, 18, sqlite3_column_value(names, 1));
+    return sqlite_run(s, st, err);
+}
+
+static int move_to_ended(struct sqlite_store *s, const struct identity *id, const struct record *from,
+                         const struct record *to, const struct answer *answer, hapax_error *err)
+{
+    sqlite3_stmt *names = sqlite_get(s, SQL_running_names, err);
+    if (names == NULL) {
+        return err->code;
+    }
+    sqlite3_bind_int64(names, 1, (int64_t)from->fence.serial);
+    int rc = sqlite3_step(names);
+    int code = rc == SQLITE_ROW    ? insert_ended(s, names, id, from, to, answer, err)
+               : rc == SQLITE_DONE ? sqlite_damaged(s, "its running row has gone", err)
+                                   : sqlite_fail(s, rc, err);
+    sqlite3_reset(names);
+    return code;
 }
 
 static int delete_row(struct sqlite_store *s, enum sqlite_statement which, uint64_t serial, hapax_error *err)
@@ -325,17 +368,17 @@ static int delete_row(struct sqlite_store *s, enum sqlite_statement which, uint6
     return sqlite_run(s, st, err);
 }
 
-static int update(struct sqlite_store *s, const struct record *from, const struct record *to,
-                  const struct answer *answer, hapax_error *err)
+static int update(struct sqlite_store *s, const struct identity *id, const struct record *from,
+                  const struct record *to, const struct answer *answer, hapax_error *err)
 {
     bool was_running = stands_in_running(from->state);
     if (was_running && stands_in_running(to->state)) {
         return write_running(s, SQL_update_running, to, err);
     }
     if (!was_running && !stands_in_running(to->state)) {
-        return write_ended(s, SQL_update_ended, to, answer, err);
+        return update_ended(s, to, answer, err);
     }
-    int code = was_running ? write_ended(s, SQL_copy_to_ended, to, answer, err)
+    int code = was_running ? move_to_ended(s, id, from, to, answer, err)
                            : write_running(s, SQL_copy_to_running, to, err);
     return code == 0
                ? delete_row(s, was_running ? SQL_delete_running : SQL_delete_ended, to->fence.serial, err)
@@ -433,7 +476,7 @@ static int apply_one(struct sqlite_store *s, struct store_op *op, int64_t now_ms
         code = insert(s, op, &v, ours, &d, err);
         break;
     case RULE_UPDATE:
-        code = update(s, &v.record, &d.next, d.with_answer ? op->answer : NULL, err);
+        code = update(s, &op->id, &v.record, &d.next, d.with_answer ? op->answer : NULL, err);
         break;
     case RULE_REMOVE:
         code = remove_record(s, &op->id, &v.record, err);

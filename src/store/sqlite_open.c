@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "sqlite_schema_sql.h"
 #include "store/schemes.h"
+#include "store/sqlite_gather.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,6 +212,16 @@ static int make_file(const struct sqlite_store *s, hapax_error *err)
     return error_set(err, HAPAX_E_STORE, errno, "%.120s: can't be created (%.60s)", s->path, strerror(errno));
 }
 
+#define GATHER_VFS "hapax-gather"
+
+static pthread_once_t gather_once = PTHREAD_ONCE_INIT;
+static int gather_rc;
+
+static void register_gather(void)
+{
+    gather_rc = sqlite_gather_register(GATHER_VFS, NULL);
+}
+
 static int connect(struct sqlite_store *s, bool create, hapax_error *err)
 {
     int code = create && !s->read_only ? make_file(s, err) : 0;
@@ -219,7 +231,8 @@ static int connect(struct sqlite_store *s, bool create, hapax_error *err)
     int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
     flags |= s->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
     flags |= create && !s->read_only ? SQLITE_OPEN_CREATE : 0;
-    int rc = sqlite3_open_v2(s->path, &s->db, flags, NULL);
+    pthread_once(&gather_once, register_gather);
+    int rc = gather_rc == SQLITE_OK ? sqlite3_open_v2(s->path, &s->db, flags, GATHER_VFS) : gather_rc;
     code = rc == SQLITE_OK ? 0 : sqlite_fail(s, rc, err);
     if (code == 0) {
         code = set_up(s, err);
@@ -328,4 +341,9 @@ int sqlite_open(struct store **out, const char *rest, const struct store_options
     }
     *out = &s->store;
     return 0;
+}
+
+void sqlite_tune_process(void)
+{
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* refused once SQLite is in use: then all stays as it was */
 }

@@ -75,14 +75,15 @@ DELETE FROM running WHERE serial = ?1;
 -- name: delete_ended
 DELETE FROM ended WHERE serial = ?1;
 
--- First half of a move to ended; the other is delete_running.
--- name: copy_to_ended
-INSERT INTO ended (serial, state, attempt, owner, claimed_ms, lease_ms, ended_ms, expires_ms, ttl_ms,
-                   fingerprint_version, fingerprint, digest, scope, key, status, kept, head, body)
-SELECT serial, ?2, attempt, owner, claimed_ms, lease_ms, ?3, ?4, ?5,
-       fingerprint_version, fingerprint, digest, scope, key, ?6, ?7, ?8, ?9
-FROM running
-WHERE serial = ?1;
+-- A move to ended: these two, and delete_running. Not INSERT ... SELECT, which may be more than one row and so keeps
+-- a statement journal: that took more than half of the move's instructions.
+-- name: running_names
+SELECT scope, key FROM running WHERE serial = ?1;
+
+-- name: insert_ended
+INSERT INTO ended (serial, state, ended_ms, expires_ms, ttl_ms, status, kept, head, body, attempt, owner, claimed_ms,
+                   lease_ms, fingerprint_version, fingerprint, digest, scope, key)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18);
 
 -- An unknown record is resolved to done.
 -- name: update_ended

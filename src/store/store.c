@@ -15,6 +15,11 @@ static const struct scheme {
     {"fault:", fault_open},
 };
 
+void store_tune_process(void)
+{
+    sqlite_tune_process();
+}
+
 int store_open(struct store **out, const char *uri, const struct store_options *options, hapax_error *err)
 {
     static const struct store_options defaults = {0};

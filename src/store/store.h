@@ -178,6 +178,10 @@ struct store_options {
     bool read_only;  /* for listings beside a running gateway: apply() of changes is HAPAX_E_UNSUPPORTED */
 };
 
+/* For a process of our own, once, before it opens a store or uses SQLite otherwise: what only serves a host program's
+ * accounting is switched off (SQLite's memory statistics, which cost a lock for each allocation). */
+void store_tune_process(void);
+
 /* Open by URI: `sqlite:PATH`, `memory:` (a private one), `memory:NAME` (one per process and name, shared by its
  * handles, gone with the last), `fault:SPEC:URI` (see store/fault.h). Creates and migrates where needed.
  * HAPAX_E_ARGUMENT (unknown scheme), HAPAX_E_STORE, HAPAX_E_STORE_FULL, HAPAX_E_STORE_CORRUPT,
