@@ -309,8 +309,26 @@ int engine_submit(struct engine *e, struct engine_op *op)
         atomic_fetch_sub(&shared->queued, 1);
         return HAPAX_E_BUSY;
     }
-    lane_submit(e->lanes[op->id.bytes[IDENTITY_BYTES - 1] % e->lane_count], op);
+    uint32_t number = op->id.bytes[IDENTITY_BYTES - 1] % e->lane_count;
+    struct engine_port *port = op->port; /* once it is pushed the op is the lane's */
+    if (!lane_push(e->lanes[number], op)) {
+        return 0;
+    }
+    if (port != NULL && port->gathers) {
+        port->owed |= UINT64_C(1) << number;
+    } else {
+        lane_wake(e->lanes[number]);
+    }
     return 0;
+}
+
+void engine_port_flush(struct engine *e, struct engine_port *p)
+{
+    for (uint32_t i = 0; p->owed != 0; i++, p->owed >>= 1) {
+        if ((p->owed & 1) != 0) {
+            lane_wake(e->lanes[i]);
+        }
+    }
 }
 
 /* --- what it says about itself --- */

@@ -94,11 +94,17 @@ struct engine_port {
     struct queue queue;
     void (*wake)(void *ctx);
     void *ctx;
+    /* For a thread that handles many events a turn: its ops reach the lanes at once, but a lane that sleeps is woken
+     * only by engine_port_flush(), so that it finds the whole turn's ops and not just the first. Such a
+     * port is submitted to by its own thread only, and that thread flushes before it waits. */
+    bool gathers;
+    uint64_t owed; /* lanes to wake, a bit each; the thread's own */
 };
 
 void engine_port_init(struct engine_port *p, void (*wake)(void *ctx), void *ctx);
-void engine_port_destroy(struct engine_port *p); /* empty by then */
-size_t engine_port_drain(struct engine_port *p); /* runs call-backs; returns how many */
+void engine_port_destroy(struct engine_port *p);                 /* empty by then */
+size_t engine_port_drain(struct engine_port *p);                 /* runs call-backs; returns how many */
+void engine_port_flush(struct engine *e, struct engine_port *p); /* of a port that gathers */
 
 struct engine_options {
     const char *store_uri;

@@ -204,19 +204,17 @@ static void futex_wait(_Atomic(uint32_t) *word, uint32_t value, int64_t ms)
 
 void lane_wake(struct lane *l)
 {
-    if (atomic_exchange(&l->sleeping, 0) == 1) {
+    if (atomic_load(&l->sleeping) == 1 && atomic_exchange(&l->sleeping, 0) == 1) {
         syscall(SYS_futex, &l->sleeping, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     }
 }
 
-void lane_submit(struct lane *l, struct engine_op *op)
+bool lane_push(struct lane *l, struct engine_op *op)
 {
     /* Pairs with lane_sleep(): the lane says that it sleeps, then looks at the queue; here the queue changes, then
-     * the flag is looked at. In the one order of all these accesses at least one side sees the other. Whoever
-     * finds the queue not empty leaves it to the one who made it so. */
-    if (queue_push(&l->queue, &op->node) && atomic_load(&l->sleeping) == 1) {
-        lane_wake(l);
-    }
+     * lane_wake() looks at the flag. In the one order of all these accesses at least one side sees the other.
+     * Whoever finds the queue not empty leaves it to the one who made it so. */
+    return queue_push(&l->queue, &op->node);
 }
 
 static void lane_sleep(struct lane *l, int64_t ms)

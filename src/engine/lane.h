@@ -122,9 +122,9 @@ int lane_start(struct lane *l, hapax_error *err);
 void lane_stop(struct lane *l);
 void lane_free(struct lane *l);
 
-/* Any thread. */
-void lane_submit(struct lane *l, struct engine_op *op);
-void lane_wake(struct lane *l);
+/* Any thread. True: the queue was empty, and lane_wake() is this thread's business. */
+bool lane_push(struct lane *l, struct engine_op *op);
+void lane_wake(struct lane *l); /* if it sleeps */
 
 /* One turn at the moment `now`. Returns the mono_ms at which the next one is due: not later than `now` when there is
  * more to do at once; a submit is a reason for a turn at any time. */

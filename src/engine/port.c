@@ -7,6 +7,8 @@ void engine_port_init(struct engine_port *p, void (*wake)(void *ctx), void *ctx)
     queue_init(&p->queue);
     p->wake = wake;
     p->ctx = ctx;
+    p->gathers = false;
+    p->owed = 0;
 }
 
 void engine_port_destroy(struct engine_port *p)

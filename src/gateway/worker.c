@@ -200,6 +200,15 @@ static void drain_port(void *ctx)
     engine_port_drain(&w->port);
 }
 
+/* What this turn's requests submitted reaches the lanes together. */
+static void end_turn(void *ctx)
+{
+    struct worker *w = ctx;
+    if (w->port.owed != 0 && w->shared->engine != NULL) {
+        engine_port_flush(w->shared->engine, &w->port);
+    }
+}
+
 static int open_server(struct worker *w, const struct shared_config *shared, bool reuse_port,
                        hapax_error *err)
 {
@@ -235,7 +244,9 @@ int worker_open(struct worker *w, struct shared *shared, struct shared_config *c
         return rc;
     }
     engine_port_init(&w->port, wake_port, w);
+    w->port.gathers = true;
     rc = loop_waker_create(&w->waker, w->loop, drain_port, w, err);
+    rc = rc != 0 ? rc : loop_each_turn(w->loop, end_turn, w, err);
     rc = rc != 0 ? rc : http_client_create(&w->client, w->loop, err);
     rc = rc != 0 ? rc : routing_make(&w->routing, config, err);
     rc = rc != 0 ? rc : open_server(w, config, reuse_port, err);

@@ -22,6 +22,10 @@ struct post {
 struct loop {
     uv_loop_t uv;
     uv_async_t poke; /* posts and stop */
+    uv_check_t after_events;
+    uv_prepare_t before_waiting;
+    void (*turn)(void *ctx); /* NULL: nobody asked */
+    void *turn_ctx;
     pthread_mutex_t lock;
     struct post *first; /* under lock */
     struct post *last;  /* under lock */
@@ -152,6 +156,37 @@ int loop_post(struct loop *l, void (*fn)(void *ctx), void *ctx)
     l->last = p;
     pthread_mutex_unlock(&l->lock);
     uv_async_send(&l->poke);
+    return 0;
+}
+
+static void on_check(uv_check_t *check)
+{
+    struct loop *l = check->data;
+    l->turn(l->turn_ctx);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct loop *l = prepare->data;
+    l->turn(l->turn_ctx);
+}
+
+int loop_each_turn(struct loop *l, void (*fn)(void *ctx), void *ctx, hapax_error *err)
+{
+    if (l->turn != NULL) {
+        return error_set(err, HAPAX_E_ARGUMENT, 0, "the loop's turn has its call-back");
+    }
+    l->turn = fn;
+    l->turn_ctx = ctx;
+    /* After the events, and once more before the wait: timers run in between. Neither keeps the loop running. */
+    uv_check_init(&l->uv, &l->after_events);
+    uv_prepare_init(&l->uv, &l->before_waiting);
+    l->after_events.data = l;
+    l->before_waiting.data = l;
+    uv_check_start(&l->after_events, on_check);
+    uv_prepare_start(&l->before_waiting, on_prepare);
+    uv_unref((uv_handle_t *)&l->after_events);
+    uv_unref((uv_handle_t *)&l->before_waiting);
     return 0;
 }
 

@@ -27,6 +27,9 @@ int loop_waker_create(struct loop_waker **out, struct loop *l, void (*fn)(void *
 void loop_wake(struct loop_waker *w);
 void loop_waker_close(struct loop_waker *w);
 
+/* fn(ctx) runs at the end of each turn of the loop that may have done something, always before it waits. At most one. */
+int loop_each_turn(struct loop *l, void (*fn)(void *ctx), void *ctx, hapax_error *err);
+
 /* One-shot timers; start again to move. fn runs on the loop, never inside a call. */
 int loop_timer_create(struct loop_timer **out, struct loop *l, void (*fn)(void *ctx), void *ctx);
 void loop_timer_start(struct loop_timer *t, int64_t after_ms);

@@ -266,6 +266,48 @@ static void a_port_gets_every_op_on_the_thread_that_drains_it(void **state)
     sem_destroy(&p.woken);
 }
 
+static void a_port_that_gathers_hands_a_turns_ops_over_with_one_flush(void **state)
+{
+    (void)state;
+    enum { OPS = 50, TURNS = 20 };
+    struct engine *e;
+    open_engine(&e, (struct engine_options){0});
+    struct counted_port p = {.wakes = 0};
+    sem_init(&p.woken, 0, 0);
+    engine_port_init(&p.port, count_wake, &p);
+    p.port.gathers = true;
+    drainer = pthread_self();
+    drained_elsewhere = 0;
+    struct asked a[OPS];
+    char keys[OPS][16];
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = 0; i < OPS; i++) {
+            snprintf(keys[i], sizeof keys[i], "t%d-%d", turn, i);
+            make_begin(&a[i], keys[i], "body", 0);
+            a[i].op.port = &p.port;
+            a[i].op.done = note_thread;
+            assert_int_equal(engine_submit(e, &a[i].op), 0);
+        }
+        assert_true(p.port.owed !=
+                    0); /* the first op found the queue empty, so the wake-up is this thread's */
+        engine_port_flush(e, &p.port);
+        assert_true(p.port.owed == 0);
+        size_t drained = 0;
+        while (drained < OPS) { /* a lost wake-up would hang here */
+            while (sem_wait(&p.woken) != 0) {
+            }
+            drained += engine_port_drain(&p.port);
+        }
+        for (int i = 0; i < OPS; i++) {
+            assert_verdict(&a[i], VERDICT_FRESH);
+        }
+    }
+    assert_int_equal(drained_elsewhere, 0);
+    engine_close(e);
+    engine_port_destroy(&p.port);
+    sem_destroy(&p.woken);
+}
+
 /* --- several lanes --- */
 
 static void several_lanes_share_one_store(void **state)
@@ -331,6 +373,7 @@ int main(void)
         cmocka_unit_test(second_caller_attaches_to_the_first),
         cmocka_unit_test(racing_callers_never_hold_one_key_together),
         cmocka_unit_test(a_port_gets_every_op_on_the_thread_that_drains_it),
+        cmocka_unit_test(a_port_that_gathers_hands_a_turns_ops_over_with_one_flush),
         cmocka_unit_test(several_lanes_share_one_store),
         cmocka_unit_test(close_ends_waits_with_closed),
         cmocka_unit_test(an_engine_that_can_not_open_its_store_says_why),

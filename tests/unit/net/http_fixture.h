@@ -218,9 +218,9 @@ static inline void on_body_end(void *ctx, struct http_exchange *x)
 static inline void on_body_error(void *ctx, struct http_exchange *x, int code)
 {
     struct fixture *f = ctx;
-    http_respond(x, 499, SLICE_LITERAL(""), SLICE_LITERAL("body"));
     f->body_error = code;
-    note(f, BODY_ERROR);
+    note(f, BODY_ERROR); /* before the answer: who has that may look */
+    http_respond(x, 499, SLICE_LITERAL(""), SLICE_LITERAL("body"));
 }
 
 static inline void on_writable(void *ctx, struct http_exchange *x)

@@ -129,6 +129,7 @@ static void a_body_that_stalls_is_reported(void **state)
     struct client *c = client_open(&f);
     send_text(c, "POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\nhel");
     expect(c, 499, "body");
+    await(&f, BODY_ERROR, 1);
     assert_int_equal(f.body_error, HAPAX_E_TIMEOUT);
     expect_eof(c);
     client_close(c);

@@ -193,6 +193,7 @@ static void body_errors(void **state)
     send_text(c, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX");
     expect(c, 499, "body");
     expect_eof(c);
+    await(&f, BODY_ERROR, 1);
     assert_int_equal(f.body_error, HAPAX_E_SYNTAX);
     client_close(c);
     c = client_open(&f);
@@ -200,6 +201,7 @@ static void body_errors(void **state)
     shutdown(c->fd, SHUT_WR);
     expect(c, 499, "body");
     expect_eof(c);
+    await(&f, BODY_ERROR, 1);
     assert_int_equal(f.body_error, HAPAX_E_CLOSED);
     client_close(c);
     assert_int_equal(count(&f, BODY_END), 0);
