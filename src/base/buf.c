@@ -88,24 +88,6 @@ int buf_append_u64(struct buf *b, uint64_t value)
     return buf_append(b, digits + at, sizeof digits - at);
 }
 
-int buf_append_hex(struct buf *b, const void *ptr, size_t len)
-{
-    static const char hex[] = "0123456789abcdef";
-    const unsigned char *bytes = ptr;
-    if (len > SIZE_MAX / 2) {
-        return HAPAX_E_LIMIT;
-    }
-    int rc = buf_reserve(b, len * 2);
-    if (rc != 0) {
-        return rc;
-    }
-    for (size_t i = 0; i < len; i++) {
-        b->ptr[b->len++] = hex[bytes[i] >> 4];
-        b->ptr[b->len++] = hex[bytes[i] & 15];
-    }
-    return 0;
-}
-
 int buf_printf(struct buf *b, const char *format, ...)
 {
     va_list args;

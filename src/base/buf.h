@@ -26,8 +26,7 @@ int buf_append(struct buf *b, const void *ptr, size_t len);
 int buf_append_slice(struct buf *b, struct slice s);
 int buf_append_text(struct buf *b, const char *text);
 int buf_append_byte(struct buf *b, char c);
-int buf_append_u64(struct buf *b, uint64_t value);              /* decimal */
-int buf_append_hex(struct buf *b, const void *ptr, size_t len); /* lower case */
+int buf_append_u64(struct buf *b, uint64_t value); /* decimal */
 int buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_consume(struct buf *b, size_t len); /* drop bytes at the front; len <= b->len */
 

@@ -82,6 +82,20 @@ static inline struct slice slice_trim(struct slice s)
     return s;
 }
 
+/* One or more token characters: a method, a field name (RFC 9110 section 5.6.2). */
+static inline bool slice_is_token(struct slice s)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < s.len; i++) {
+        char c = ascii_lower(s.ptr[i]);
+        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') &&
+            memchr(marks, c, sizeof marks - 1) == NULL) {
+            return false;
+        }
+    }
+    return s.len > 0;
+}
+
 /* Total order by bytes, then by length: what every sort in a canonical form uses. */
 static inline int slice_compare(struct slice a, struct slice b)
 {

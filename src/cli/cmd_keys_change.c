@@ -72,18 +72,6 @@ static int change(struct store_op *op, const struct cli_args *args, const char *
 
 /* --- resolve: the answer ------------------------------------------------------------------------- */
 
-static bool is_token(struct slice s)
-{
-    static const char marks[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < s.len; i++) {
-        char c = ascii_lower(s.ptr[i]);
-        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c != '\0' && strchr(marks, c) != NULL))) {
-            return false;
-        }
-    }
-    return s.len > 0;
-}
-
 /* The sender of an answer frames it; a stored frame would contradict that. */
 static bool is_framing(struct slice name)
 {
@@ -100,7 +88,7 @@ static bool is_framing(struct slice name)
 static int append_header(struct buf *head, const struct cli_args *args, const char *line)
 {
     struct slice name = {line, strcspn(line, ":")};
-    if (line[name.len] != ':' || !is_token(name)) {
+    if (line[name.len] != ':' || !slice_is_token(name)) {
         return output_usage(args->command, "--header is 'Name: value', not %s", line);
     }
     if (is_framing(name)) {

@@ -15,19 +15,6 @@ static const struct {
     {{"form:", 5}, KEY_FORM},
 };
 
-static bool is_token(struct slice name)
-{
-    static const char marks[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < name.len; i++) {
-        char c = ascii_lower(name.ptr[i]);
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') &&
-            memchr(marks, c, sizeof marks - 1) == NULL) {
-            return false;
-        }
-    }
-    return name.len > 0;
-}
-
 static int check_name(enum key_source_kind kind, struct slice name, hapax_error *err)
 {
     if (kind == KEY_JSON) {
@@ -37,7 +24,7 @@ static int check_name(enum key_source_kind kind, struct slice name, hapax_error 
         }
         return json_pointer_check(name, err);
     }
-    if (kind == KEY_HEADER && !is_token(name)) {
+    if (kind == KEY_HEADER && !slice_is_token(name)) {
         return error_set(err, HAPAX_E_SYNTAX, 0,
                          "header: is followed by a header's name, as in header:Idempotency-Key");
     }

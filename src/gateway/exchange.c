@@ -114,14 +114,19 @@ static void unlink_live(struct worker *w, struct exchange *e)
     }
 }
 
+void exchange_cancel_call(struct exchange *e)
+{
+    if (e->intake.call != NULL) {
+        http_call_cancel(e->intake.call);
+        e->intake.call = NULL;
+    }
+}
+
 void exchange_cancel_all(struct worker *w)
 {
     for (struct exchange *e = w->live; e != NULL;) {
         struct exchange *next = e->next;
-        if (e->intake.call != NULL) {
-            http_call_cancel(e->intake.call);
-            e->intake.call = NULL;
-        }
+        exchange_cancel_call(e);
         if (e->timer_running) {
             loop_timer_stop(e->timer);
             e->timer_running = false;

@@ -87,6 +87,8 @@ void exchange_unpin(struct exchange *e);
 /* Hand e->op, which is filled in, to the engine. A code: its call-back never runs. HAPAX_E_CLOSED, too, when the
  * engine is gone and only the last call-backs of its ops still run (see gateway_close). */
 int exchange_submit(struct exchange *e);
+/* Break the upstream call off, where there is one. */
+void exchange_cancel_call(struct exchange *e);
 /* Let go of upstream calls and timers: the worker is closing. Engine ops have been answered before. */
 void exchange_cancel_all(struct worker *w);
 

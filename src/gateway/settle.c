@@ -48,14 +48,6 @@ static void start_stream(struct exchange *e)
     }
 }
 
-static void cancel_call(struct exchange *e)
-{
-    if (e->intake.call != NULL) {
-        http_call_cancel(e->intake.call);
-        e->intake.call = NULL;
-    }
-}
-
 /* The settlement is durable (or, when stale, refused): the client may hear of it. */
 static void settled(struct exchange *e, bool stale)
 {
@@ -64,12 +56,11 @@ static void settled(struct exchange *e, bool stale)
         atomic_fetch_sub_explicit(&e->target->metrics->running, 1, memory_order_relaxed);
     }
     if (stale) {
-        cancel_call(e);
+        exchange_cancel_call(e);
         reply_refuse(
             e, METRIC_STALE, PROBLEM_OUTCOME_HELD,
             "This attempt ran longer than its lease and lost its claim, so its answer does not count. Ask "
-            "again "
-            "with the same key to learn the outcome that does.");
+            "again with the same key to learn the outcome that does.");
         return;
     }
     static const enum metric_outcome counted[] = {[SETTLE_COMPLETE] = METRIC_EXECUTED,
@@ -188,7 +179,7 @@ static void settle(struct exchange *e, enum settle_kind kind, enum problem failu
         if (e->answer == NULL) { /* what can't be stored can't be told */
             if (e->stream_wanted) {
                 e->stream_wanted = false;
-                cancel_call(e); /* else its end would settle once more */
+                exchange_cancel_call(e); /* else its end would settle once more */
             }
             e->settle = SETTLE_LOSE;
             e->failure = PROBLEM_OUTCOME_UNKNOWN;

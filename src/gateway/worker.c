@@ -104,8 +104,7 @@ static void on_body_error(void *ctx, struct http_exchange *x, int code)
         return;
     }
     if (e->intake.call != NULL && e->unprotected) {
-        http_call_cancel(e->intake.call);
-        e->intake.call = NULL;
+        exchange_cancel_call(e);
     }
     if (e->answered) {
         http_respond_abort(x);
@@ -140,8 +139,7 @@ static void on_gone(void *ctx, struct http_exchange *x)
     }
     e->client_gone = true;
     if (e->unprotected && e->intake.call != NULL) {
-        http_call_cancel(e->intake.call);
-        e->intake.call = NULL;
+        exchange_cancel_call(e);
     }
     if (e->streaming && e->intake.call != NULL) {
         http_call_resume(e->intake.call); /* read the rest for nobody: the upstream is not disturbed */
@@ -167,8 +165,7 @@ static void on_close(void *ctx, struct http_exchange *x)
     e->client_gone = true;
     e->request = (struct request){0};
     if (e->unprotected && e->intake.call != NULL) {
-        http_call_cancel(e->intake.call);
-        e->intake.call = NULL;
+        exchange_cancel_call(e);
     } else if (e->streaming && e->intake.call != NULL) {
         http_call_resume(e->intake.call);
     }

@@ -55,18 +55,6 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static bool is_token(struct slice s)
-{
-    static const char marks[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < s.len; i++) {
-        char c = ascii_lower(s.ptr[i]);
-        if (!is_digit(c) && !(c >= 'a' && c <= 'z') && (c == '\0' || strchr(marks, c) == NULL)) {
-            return false;
-        }
-    }
-    return s.len > 0;
-}
-
 /* "HTTP/1.1 200 Some words" */
 static enum answer_head_step status_line(struct answer_head *h, struct slice line)
 {
@@ -161,7 +149,7 @@ static enum answer_head_step header_line(struct answer_head *h, struct slice lin
     }
     const char *colon = memchr(line.ptr, ':', line.len);
     struct slice name = colon == NULL ? SLICE_NONE : slice_of(line.ptr, (size_t)(colon - line.ptr));
-    if (!is_token(name)) {
+    if (!slice_is_token(name)) {
         return bad(h, "a header line of the answer is malformed");
     }
     struct slice value = slice_trim(slice_from(line, name.len + 1));

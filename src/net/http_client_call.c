@@ -6,23 +6,6 @@
 /* From this size on curl would not send a body in one write with the head, and would keep a pointer to it. */
 enum { POST_BYTES_MAX = 60 * 1024 };
 
-static bool is_token_byte(char c)
-{
-    static const char marks[] = "!#$%&'*+-.^_`|~";
-    char l = ascii_lower(c);
-    return (l >= 'a' && l <= 'z') || (l >= '0' && l <= '9') || (l != '\0' && strchr(marks, l) != NULL);
-}
-
-static bool is_token(struct slice s)
-{
-    for (size_t i = 0; i < s.len; i++) {
-        if (!is_token_byte(s.ptr[i])) {
-            return false;
-        }
-    }
-    return s.len > 0;
-}
-
 bool target_is_sendable(struct slice target)
 {
     for (size_t i = 0; i < target.len; i++) {
@@ -63,7 +46,7 @@ static int no_room(const struct http_call *call, hapax_error *err)
 
 static int copy_method(struct http_call *call, struct slice method, hapax_error *err)
 {
-    if (method.len > HTTP_CALL_METHOD_BYTES_MAX || !is_token(method) ||
+    if (method.len > HTTP_CALL_METHOD_BYTES_MAX || !slice_is_token(method) ||
         slice_equal(method, SLICE_LITERAL("CONNECT"))) {
         return error_set(err, HAPAX_E_ARGUMENT, 0, "the method can't be sent");
     }
@@ -192,7 +175,7 @@ static int copy_headers(struct http_call *call, const struct http_call_options *
     }
     for (size_t i = 0; i < o->header_count && end != NULL; i++) {
         const struct header *h = &o->headers[i];
-        if (!is_token(h->name) || !value_is_sendable(h->value)) {
+        if (!slice_is_token(h->name) || !value_is_sendable(h->value)) {
             return error_set(err, HAPAX_E_ARGUMENT, 0, "a header of the request can't be sent");
         }
         if (is_own(h->name)) {

@@ -1,7 +1,6 @@
 /* One connection: a state machine that is stepped until nothing more can happen, then settled. Each step makes at most
  * one call to the handler and looks at the flags afresh afterwards, so a burst of pipelined requests needs no stack. */
 #include "base/assert.h"
-#include "base/clock.h"
 #include "net/http_server_impl.h"
 
 #include <stdlib.h>
@@ -70,7 +69,6 @@ static void exchange_began(struct conn *c, struct http_exchange *x)
     c->x = x;
     c->state = CONN_EXCHANGE;
     c->must_close = c->server->draining || !x->head.keep_alive;
-    x->started_us = clock_mono_us();
     x->continue_due = x->head.expect_continue;
     http_body_init(&c->body, x->head.length);
 }

@@ -59,11 +59,6 @@ int64_t http_exchange_body_length(const struct http_exchange *x)
     return x->head.length;
 }
 
-bool http_exchange_is_http10(const struct http_exchange *x)
-{
-    return x->head.http10;
-}
-
 bool http_exchange_is_tls(const struct http_exchange *x)
 {
     return x->conn->tls != NULL;
@@ -72,11 +67,6 @@ bool http_exchange_is_tls(const struct http_exchange *x)
 struct slice http_exchange_peer(const struct http_exchange *x)
 {
     return slice_text(x->conn->peer_text);
-}
-
-int64_t http_exchange_started_us(const struct http_exchange *x)
-{
-    return x->started_us;
 }
 
 void http_exchange_set_user(struct http_exchange *x, void *user)

@@ -99,11 +99,9 @@ void http_server_close(struct http_server *s, void (*closed)(void *ctx), void *c
 const struct request *http_exchange_request(const struct http_exchange *x);
 bool http_exchange_has_body(const struct http_exchange *x);
 int64_t http_exchange_body_length(const struct http_exchange *x); /* -1: chunked; 0: none */
-bool http_exchange_is_http10(const struct http_exchange *x);
 bool http_exchange_is_tls(const struct http_exchange *x);
 struct slice http_exchange_peer(const struct http_exchange *x); /* "127.0.0.1", without a port */
 /* clock_mono_us() when the head was complete. */
-int64_t http_exchange_started_us(const struct http_exchange *x);
 void http_exchange_set_user(struct http_exchange *x, void *user);
 void *http_exchange_user(const struct http_exchange *x);
 

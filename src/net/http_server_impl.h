@@ -92,7 +92,6 @@ struct http_exchange {
     struct buf bytes; /* the head's; the request's slices point here */
     struct header *headers;
     size_t header_cap;
-    int64_t started_us;
     int64_t answer_left; /* bytes of a streamed answer still to come; -1: unknown */
     int body_fault;      /* a code to report by on_body_error */
     bool defect;
