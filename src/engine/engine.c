@@ -311,9 +311,7 @@ int engine_submit(struct engine *e, struct engine_op *op)
     }
     uint32_t number = op->id.bytes[IDENTITY_BYTES - 1] % e->lane_count;
     struct engine_port *port = op->port; /* once it is pushed the op is the lane's */
-    if (!lane_push(e->lanes[number], op)) {
-        return 0;
-    }
+    lane_push(e->lanes[number], op);
     if (port != NULL && port->gathers) {
         port->owed |= UINT64_C(1) << number;
     } else {
@@ -325,7 +323,7 @@ int engine_submit(struct engine *e, struct engine_op *op)
 void engine_port_flush(struct engine *e, struct engine_port *p)
 {
     for (uint32_t i = 0; p->owed != 0; i++, p->owed >>= 1) {
-        if ((p->owed & 1) != 0) {
+        if ((p->owed & 1) != 0 && !queue_empty(&e->lanes[i]->queue)) { /* else it has them already */
             lane_wake(e->lanes[i]);
         }
     }

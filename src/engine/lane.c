@@ -209,12 +209,12 @@ void lane_wake(struct lane *l)
     }
 }
 
-bool lane_push(struct lane *l, struct engine_op *op)
+void lane_push(struct lane *l, struct engine_op *op)
 {
     /* Pairs with lane_sleep(): the lane says that it sleeps, then looks at the queue; here the queue changes, then
      * lane_wake() looks at the flag. In the one order of all these accesses at least one side sees the other.
-     * Whoever finds the queue not empty leaves it to the one who made it so. */
-    return queue_push(&l->queue, &op->node);
+     * Everyone who pushes sees to the wake-up: who found the queue empty may be held up before it gets there. */
+    queue_push(&l->queue, &op->node);
 }
 
 static void lane_sleep(struct lane *l, int64_t ms)

@@ -122,8 +122,8 @@ int lane_start(struct lane *l, hapax_error *err);
 void lane_stop(struct lane *l);
 void lane_free(struct lane *l);
 
-/* Any thread. True: the queue was empty, and lane_wake() is this thread's business. */
-bool lane_push(struct lane *l, struct engine_op *op);
+/* Any thread, which then sees to lane_wake(). */
+void lane_push(struct lane *l, struct engine_op *op);
 void lane_wake(struct lane *l); /* if it sleeps */
 
 /* One turn at the moment `now`. Returns the mono_ms at which the next one is due: not later than `now` when there is

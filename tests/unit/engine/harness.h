@@ -214,10 +214,15 @@ static UNUSED void sim_complete(struct sim *s, const char *key, struct fence fen
 
 /* --- a store that fails on demand, between lane 0 and its own --- */
 
+/* Where a test may look in, or hold the lane: `at` is called on the lane's thread. */
+enum faulty_point { FAULTY_BEFORE_APPLY, FAULTY_AFTER_APPLY, FAULTY_BEFORE_SWEEP };
+
 struct faulty {
     struct store store;
     struct store *inner;
     struct store_backend backend;
+    void (*at)(void *ctx, enum faulty_point point); /* NULL: nobody looks */
+    void *at_ctx;
     int apply_code;   /* returned by apply() instead of doing anything; 0: works */
     bool corrupt_set; /* a batch with an op on `corrupt` is HAPAX_E_STORE_CORRUPT */
     struct identity corrupt;
@@ -238,10 +243,18 @@ static UNUSED struct faulty *faulty_of(struct store *s)
     return (struct faulty *)s;
 }
 
+static UNUSED void faulty_reach(struct faulty *f, enum faulty_point point)
+{
+    if (f->at != NULL) {
+        f->at(f->at_ctx, point);
+    }
+}
+
 static UNUSED int faulty_apply(struct store *s, struct store_op *const *ops, size_t n, int64_t now_ms,
                                hapax_error *err)
 {
     struct faulty *f = faulty_of(s);
+    faulty_reach(f, FAULTY_BEFORE_APPLY);
     f->applies++;
     f->largest = n > f->largest ? n : f->largest;
     for (size_t i = 0; i < n; i++) {
@@ -255,13 +268,16 @@ static UNUSED int faulty_apply(struct store *s, struct store_op *const *ops, siz
     if (f->apply_code != 0) {
         return error_set(err, f->apply_code, 28, "the test's store fails");
     }
-    return store_apply(f->inner, ops, n, now_ms, err);
+    int code = store_apply(f->inner, ops, n, now_ms, err);
+    faulty_reach(f, FAULTY_AFTER_APPLY);
+    return code;
 }
 
 static UNUSED int faulty_sweep(struct store *s, int64_t now_ms, uint32_t rows_max, uint32_t *removed,
                                hapax_error *err)
 {
     struct faulty *f = faulty_of(s);
+    faulty_reach(f, FAULTY_BEFORE_SWEEP);
     f->sweeps++;
     f->sweep_rows_seen = rows_max;
     return f->inner->backend->sweep(f->inner, now_ms, rows_max, removed, err);
@@ -314,10 +330,10 @@ static UNUSED void faulty_close(struct store *s)
     free(f);
 }
 
-/* From here on the first lane's ops pass through it. Freed with the engine. */
-static UNUSED struct faulty *sim_wrap_store(struct sim *s)
+/* From here on the first lane's ops pass through it. Freed with the engine. No lane may have a thread yet. */
+static UNUSED struct faulty *wrap_store(struct engine *e)
 {
-    struct lane *l = engine_lane(s->engine, 0);
+    struct lane *l = engine_lane(e, 0);
     struct faulty *f = calloc(1, sizeof(*f));
     assert_non_null(f);
     f->inner = l->store;
@@ -333,6 +349,11 @@ static UNUSED struct faulty *sim_wrap_store(struct sim *s)
     f->store.backend = &f->backend;
     l->store = &f->store;
     return f;
+}
+
+static UNUSED struct faulty *sim_wrap_store(struct sim *s)
+{
+    return wrap_store(s->engine);
 }
 
 #endif

@@ -288,8 +288,7 @@ static void a_port_that_gathers_hands_a_turns_ops_over_with_one_flush(void **sta
             a[i].op.done = note_thread;
             assert_int_equal(engine_submit(e, &a[i].op), 0);
         }
-        assert_true(p.port.owed !=
-                    0); /* the first op found the queue empty, so the wake-up is this thread's */
+        assert_true(p.port.owed != 0); /* it has pushed, so it sees to the wake-up */
         engine_port_flush(e, &p.port);
         assert_true(p.port.owed == 0);
         size_t drained = 0;
