@@ -3,7 +3,7 @@ BUILD := build
 JOBS := $(shell nproc)
 PYTEST := /usr/bin/python3 -m pytest -q -p no:cacheprovider
 
-.PHONY: all run ready test quick unit blackbox meta lint fmt asan tsan clang bench docs install clean help
+.PHONY: all run ready test quick unit blackbox meta model lint fmt asan tsan clang bench docs install clean help
 
 all: $(BUILD)/build.ninja ## Release build: build/hapax, build/libhapax.so
 	@cmake --build $(BUILD)
@@ -21,7 +21,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 	@dev/run $(TO)
 
 test: ready ## Everything set up and every test; what CI calls
-	@$(MAKE) --no-print-directory all quick blackbox clang asan tsan
+	@$(MAKE) --no-print-directory all quick model blackbox clang asan tsan
 
 quick: unit meta ## Unit and meta tests, under 30 s
 
@@ -33,6 +33,9 @@ meta: ready all
 
 blackbox: ready all ## The real binary against real servers
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/blackbox
+
+model: ready ## The protocol of claims, every state of it, with spin
+	@tests/model/check $(BUILD)/model
 
 lint: all ## clang-tidy, shellcheck where present, formatting
 	@dev/lint
