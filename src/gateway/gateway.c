@@ -59,7 +59,8 @@ static int open_workers(struct gateway *g, hapax_error *err)
     }
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < g->worker_count; i++) {
-        rc = worker_open(&g->workers[i], &g->shared, g->config, g->worker_count > 1, err);
+        uint16_t port = i > 0 ? http_server_port(g->workers[0].server) : 0;
+        rc = worker_open(&g->workers[i], &g->shared, g->config, g->worker_count > 1, port, err);
         g->open_count += rc == 0 ? 1 : 0;
     }
     return rc;

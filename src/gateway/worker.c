@@ -206,13 +206,14 @@ static void end_turn(void *ctx)
     }
 }
 
-static int open_server(struct worker *w, const struct shared_config *shared, bool reuse_port,
+static int open_server(struct worker *w, const struct shared_config *shared, bool reuse_port, uint16_t port,
                        hapax_error *err)
 {
     const struct config *c = shared->config;
     struct http_server_options o = {
         .address = c->listen,
         .reuse_port = reuse_port,
+        .port = port,
         .tls = shared->tls,
         .connections_max = c->connections_max,
         .head_bytes_max = c->head_bytes_max,
@@ -229,7 +230,7 @@ static int open_server(struct worker *w, const struct shared_config *shared, boo
 }
 
 int worker_open(struct worker *w, struct shared *shared, struct shared_config *config, bool reuse_port,
-                hapax_error *err)
+                uint16_t port, hapax_error *err)
 {
     *w = (struct worker){.shared = shared, .speaks_tls = config->tls != NULL, .date_s = -1};
     arena_init(&w->scratch, SCRATCH_BYTES_MAX);
@@ -246,7 +247,7 @@ int worker_open(struct worker *w, struct shared *shared, struct shared_config *c
     rc = rc != 0 ? rc : loop_each_turn(w->loop, end_turn, w, err);
     rc = rc != 0 ? rc : http_client_create(&w->client, w->loop, err);
     rc = rc != 0 ? rc : routing_make(&w->routing, config, err);
-    rc = rc != 0 ? rc : open_server(w, config, reuse_port, err);
+    rc = rc != 0 ? rc : open_server(w, config, reuse_port, port, err);
     if (rc != 0) {
         worker_close(w);
     }

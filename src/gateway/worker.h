@@ -83,8 +83,9 @@ struct worker {
     char date[32];
 };
 
+/* reuse_port: several workers listen on one port; port: the one that the first of them got, 0 for that one. */
 int worker_open(struct worker *w, struct shared *shared, struct shared_config *config, bool reuse_port,
-                hapax_error *err);
+                uint16_t port, hapax_error *err);
 /* After its loop has stopped and no exchange is alive. */
 void worker_close(struct worker *w);
 /* On the worker's loop: from now on these routes, and for new connections this certificate. Takes the reference. */

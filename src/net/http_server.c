@@ -455,6 +455,9 @@ int http_server_open(struct http_server **out, struct loop *l, const struct http
     if (rc != 0) {
         return rc;
     }
+    in_port_t *port =
+        &((struct sockaddr_in *)&endpoint.address)->sin_port; /* in the same place for both families */
+    *port = o->port != 0 ? htons(o->port) : *port;
     struct http_server *s = calloc(1, sizeof *s);
     if (s == NULL) {
         return error_code(err, HAPAX_E_MEMORY);
@@ -466,8 +469,7 @@ int http_server_open(struct http_server **out, struct loop *l, const struct http
     }
     socklen_t len = sizeof endpoint.address;
     getsockname(fd, (struct sockaddr *)&endpoint.address, &len);
-    s->port =
-        ntohs(((struct sockaddr_in *)&endpoint.address)->sin_port); /* in the same place for both families */
+    s->port = ntohs(*port);
     s->loop = l;
     s->options = *o;
     s->options.address = NULL;

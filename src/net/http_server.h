@@ -59,8 +59,9 @@ struct http_handler {
 };
 
 struct http_server_options {
-    const char *address;     /* "127.0.0.1:8080", "[::1]:0", ":8080" (all addresses) */
-    bool reuse_port;         /* several loops listen on one port */
+    const char *address; /* "127.0.0.1:8080", "[::1]:0", ":8080" (all addresses) */
+    bool reuse_port;     /* several loops listen on one port */
+    uint16_t port; /* in place of the address's, which may leave the choice to the kernel; 0: the address's */
     struct tls_context *tls; /* NULL: plain. Borrowed, a reference is taken. */
     /* Beyond it, accepting pauses until one ends; one that idles, and was used or never was for a second, is closed
      * for it. */

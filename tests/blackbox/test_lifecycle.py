@@ -286,6 +286,16 @@ def test_two_threads_act_as_one(start, upstream):
         other.close()
 
 
+def listeners(port):
+    rows = [row.split() for row in open("/proc/net/tcp").read().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
+
+
+def test_every_thread_listens_on_the_port_that_the_kernel_chose(start, upstream):
+    gateway = start(config_for(upstream, threads="3"))
+    assert listeners(gateway.port) == 3
+
+
 def test_clients_on_both_threads_are_served(start, upstream):
     gateway = start(config_for(upstream, threads="2"))
     connections = [gateway.connect() for _ in range(40)]
