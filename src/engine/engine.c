@@ -57,6 +57,7 @@ static bool keeper_pause(struct engine *e, int64_t ms)
 static void *keep(void *arg)
 {
     struct engine *e = arg;
+    pthread_setname_np(pthread_self(), "hapax-keeper");
     int64_t pause_ms = MAINTAIN_MS;
     while (!keeper_pause(e, pause_ms)) {
         bool more = false;

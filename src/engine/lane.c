@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -249,6 +250,9 @@ static void finish_all(struct lane *l)
 static void *run(void *arg)
 {
     struct lane *l = arg;
+    char name[24];
+    snprintf(name, sizeof name, "hapax-lane-%u", l->number);
+    pthread_setname_np(pthread_self(), name); /* for top -H and the like */
     while (!atomic_load(&l->shared->closing)) {
         int64_t due = lane_turn(l, now_of(l));
         int64_t pause = due - now_of(l).mono_ms;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -103,12 +104,24 @@ static void *worker_thread(void *arg)
     return NULL;
 }
 
+/* The first loop runs on the process's own thread, which keeps the program's name. */
+static bool start_worker(struct gateway *g, uint32_t i)
+{
+    char name[24];
+    snprintf(name, sizeof name, "hapax-loop-%u", i);
+    if (pthread_create(&g->threads[i], NULL, worker_thread, &g->workers[i]) != 0) {
+        g->threads[i] = 0;
+        return false;
+    }
+    pthread_setname_np(g->threads[i], name); /* for top -H and the like */
+    return true;
+}
+
 void gateway_run(struct gateway *g)
 {
     for (uint32_t i = 1; i < g->worker_count; i++) {
-        if (pthread_create(&g->threads[i], NULL, worker_thread, &g->workers[i]) != 0) {
+        if (!start_worker(g, i)) {
             log_event(LOG_LEVEL_ERROR, "thread", "can't start worker %u; the others do its work", i);
-            g->threads[i] = 0;
             http_server_drain(
                 g->workers[i].server); /* or the kernel would give it its share of connections */
         }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define CONTROL_BYTES_MAX 256
+#define HOLD_LOOK_MS      1
 
 struct fault_store {
     struct store store;
@@ -71,6 +72,8 @@ static int parse_item(struct fault_plan *plan, struct slice name, struct slice v
         plan->kill_at = number;
     } else if (slice_equal(name, SLICE_LITERAL("delay")) && number <= UINT32_MAX) {
         plan->delay_ms = (uint32_t)number;
+    } else if (slice_equal(name, SLICE_LITERAL("hold")) && number == 1) {
+        plan->hold = true;
     } else {
         return HAPAX_E_SYNTAX;
     }
@@ -108,7 +111,7 @@ int fault_plan_parse(struct fault_plan *out, struct slice spec, hapax_error *err
         if (parse_item(&plan, name, value) != 0) {
             return error_set(err, HAPAX_E_SYNTAX, 0,
                              "\"%.*s\" is no fault: fail=N, every=N, kill=N, when=before|after, code=WORD,"
-                             " delay=MS or control=PATH",
+                             " delay=MS, hold=1 or control=PATH",
                              (int)(item.len < 60 ? item.len : 60), item.ptr);
         }
     }
@@ -168,6 +171,7 @@ static int read_control(struct fault_store *f, hapax_error *err)
 /* What happens to one call. */
 struct fault_turn {
     uint32_t delay_ms;
+    bool holds;
     bool fails;
     bool kills;
     bool after;
@@ -184,6 +188,7 @@ static int take_turn(struct fault_store *f, struct fault_turn *turn, hapax_error
         f->calls_total++;
         *turn = (struct fault_turn){
             .delay_ms = p->delay_ms,
+            .holds = p->hold,
             .fails = f->calls == p->fail_at || (p->fail_every > 0 && f->calls % p->fail_every == 0),
             .kills = f->calls == p->kill_at,
             .after = p->after,
@@ -203,6 +208,25 @@ static int strike(const struct fault_turn *turn, hapax_error *err)
                        : 0;
 }
 
+static void sleep_ms(uint32_t ms)
+{
+    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+static void stand_still(struct fault_store *f)
+{
+    bool held = true;
+    while (held) {
+        sleep_ms(HOLD_LOOK_MS);
+        hapax_error ignored; /* a plan that can't be read changes nothing: the next call tells of it */
+        pthread_mutex_lock(&f->lock);
+        (void)read_control(f, &ignored);
+        held = f->plan.hold;
+        pthread_mutex_unlock(&f->lock);
+    }
+}
+
 static int fault_apply(struct store *s, struct store_op *const *ops, size_t n, int64_t now_ms,
                        hapax_error *err)
 {
@@ -214,15 +238,19 @@ static int fault_apply(struct store *s, struct store_op *const *ops, size_t n, i
         return code;
     }
     if (turn.delay_ms > 0) {
-        struct timespec pause = {.tv_sec = turn.delay_ms / 1000,
-                                 .tv_nsec = (long)(turn.delay_ms % 1000) * 1000000};
-        nanosleep(&pause, NULL);
+        sleep_ms(turn.delay_ms);
+    }
+    if (turn.holds && !turn.after) {
+        stand_still(f);
     }
     if (!turn.after) {
         code = strike(&turn, err);
     }
     if (code == 0) {
         code = store_apply(f->inner, ops, n, now_ms, err);
+    }
+    if (turn.holds && turn.after) {
+        stand_still(f);
     }
     if (code == 0 && turn.after) {
         code = strike(&turn, err);

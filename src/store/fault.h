@@ -12,6 +12,8 @@
  *   code=WORD    the code of a failure, by its name in hapax/error.h ("store", "store-full", "timeout", ...);
  *                default store
  *   delay=MS     each apply() sleeps first
+ *   hold=1       each apply() stands still, before or after the inner one as `when` says, until the plan is
+ *                another one (the control file, or fault_plan_set())
  *   control=PATH stands first: the file at PATH holds a SPEC without control=. Whenever its content
  *                differs from the last time, it becomes the plan (counting starts anew) before the next
  *                apply(); an empty file, or none any more, passes everything through. Until there first is
@@ -36,6 +38,7 @@ struct fault_plan {
     bool after; /* the inner apply() runs first */
     int code;   /* 0: HAPAX_E_STORE */
     uint32_t delay_ms;
+    bool hold;
 };
 
 /* Parse a SPEC without control=. HAPAX_E_SYNTAX names the part that is wrong. */

@@ -8,6 +8,8 @@
 
 #include "store/fault.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -157,6 +159,49 @@ static void a_control_file_switches_the_store_off_and_on(void **state)
     store_close(s);
 }
 
+struct held_claim {
+    struct store *store;
+    _Atomic(int) done;
+};
+
+static void *claim_held(void *arg)
+{
+    struct held_claim *h = arg;
+    assert_free(h->store, 1);
+    h->done = 1;
+    return NULL;
+}
+
+static bool claimed(struct store *other)
+{
+    struct store_op op = {.kind = STORE_LOOKUP, .id = {.bytes = {1}}};
+    struct store_op *list[] = {&op};
+    assert_int_equal(store_apply(other, list, 1, T0, NULL), 0);
+    return op.found.state == RECORD_RUNNING;
+}
+
+static void a_call_is_held_before_or_after_its_commit_until_the_plan_changes(void **state)
+{
+    (void)state;
+    for (int after = 0; after < 2; after++) {
+        struct store *other = opened("memory:held");
+        struct held_claim h = {
+            .store = opened(after ? "fault:hold=1,when=after:memory:held" : "fault:hold=1:memory:held")};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, claim_held, &h), 0);
+        while (fault_applied(h.store) == 0 || (after && !claimed(other))) {
+            sched_yield();
+        }
+        assert_int_equal(claimed(other), after);
+        assert_int_equal(h.done, 0);
+        fault_plan_set(h.store, &(struct fault_plan){0});
+        pthread_join(thread, NULL);
+        assert_true(claimed(other));
+        store_close(h.store);
+        store_close(other);
+    }
+}
+
 /* The exit code of a child that claims at the plan; the store is a file, so that the parent can look. */
 static int child_claims(const char *plan, const char *path)
 {
@@ -208,6 +253,7 @@ static void what_is_no_plan_is_refused(void **state)
         "fault:code=nope:memory:",
         "fault:when=never:memory:",
         "fault:delay=99999999999:memory:",
+        "fault:hold=2:memory:",
         "fault::redis:",
         "fault:fail=1,,:memory:",
     };
@@ -225,7 +271,8 @@ static void a_delay_is_slept_and_a_plan_is_parsed_in_full(void **state)
     (void)state;
     struct fault_plan p;
     assert_int_equal(
-        fault_plan_parse(&p, SLICE_LITERAL("fail=3,every=4,kill=5,when=after,code=timeout,delay=6"), NULL),
+        fault_plan_parse(&p, SLICE_LITERAL("fail=3,every=4,kill=5,when=after,code=timeout,delay=6,hold=1"),
+                         NULL),
         0);
     assert_int_equal(p.fail_at, 3);
     assert_int_equal(p.fail_every, 4);
@@ -233,6 +280,7 @@ static void a_delay_is_slept_and_a_plan_is_parsed_in_full(void **state)
     assert_true(p.after);
     assert_int_equal(p.code, HAPAX_E_TIMEOUT);
     assert_int_equal(p.delay_ms, 6);
+    assert_true(p.hold);
     struct store *s = opened("fault:delay=1:memory:");
     assert_free(s, 1);
     store_close(s);
@@ -247,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_failure_afterwards_gives_no_answer_away),
         cmocka_unit_test(a_plan_set_at_run_time_counts_from_then),
         cmocka_unit_test(a_control_file_switches_the_store_off_and_on),
+        cmocka_unit_test(a_call_is_held_before_or_after_its_commit_until_the_plan_changes),
         cmocka_unit_test(the_process_can_end_before_or_after_a_commit),
         cmocka_unit_test(what_is_no_plan_is_refused),
         cmocka_unit_test(a_delay_is_slept_and_a_plan_is_parsed_in_full),
