@@ -163,6 +163,5 @@ int cmd_serve(const struct cli_args *args)
         fprintf(stderr, "hapax serve: %s\n", err.message);
         return cli_exit_of(rc);
     }
-    net_global_cleanup();
     return CLI_OK;
 }

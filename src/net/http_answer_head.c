@@ -40,6 +40,7 @@ void answer_head_start(struct answer_head *h, size_t bytes_max)
     h->in_head = false;
     h->complete = false;
     h->chunked = false;
+    h->keep_alive = false;
     h->content_length = -1;
     h->defect = NULL;
 }
@@ -71,6 +72,9 @@ static enum answer_head_step status_line(struct answer_head *h, struct slice lin
     h->count = 0;
     h->content_length = -1;
     h->chunked = false;
+    h->http10 = p[7] == '0';
+    h->says_close = false;
+    h->says_keep_alive = false;
     h->in_head = true;
     return ANSWER_HEAD_MORE;
 }
@@ -116,9 +120,22 @@ static const char *framing_defect(struct answer_head *h, struct slice name, stru
     return NULL;
 }
 
+static void note_connection(struct answer_head *h, struct slice list)
+{
+    while (list.len > 0) {
+        const char *comma = memchr(list.ptr, ',', list.len);
+        struct slice word = {list.ptr, comma != NULL ? (size_t)(comma - list.ptr) : list.len};
+        list = slice_from(list, word.len + 1);
+        word = slice_trim(word);
+        h->says_close = h->says_close || slice_equal_nocase(word, SLICE_LITERAL("close"));
+        h->says_keep_alive = h->says_keep_alive || slice_equal_nocase(word, SLICE_LITERAL("keep-alive"));
+    }
+}
+
 /* An obsolete continuation line: RFC 9112 section 5.2 lets a recipient replace the fold by a space. */
 static enum answer_head_step folded_line(struct answer_head *h, struct slice more)
 {
+    h->says_close = true; /* who still folds may fold the Connection line, too */
     if (h->count == 0) {
         return bad(h, "the answer's first header line is a continuation");
     }
@@ -157,6 +174,9 @@ static enum answer_head_step header_line(struct answer_head *h, struct slice lin
     if (defect != NULL) {
         return bad(h, defect);
     }
+    if (slice_equal_nocase(name, SLICE_LITERAL("connection"))) {
+        note_connection(h, value);
+    }
     if (h->count == LIMIT_HEADERS_MAX) {
         return bad(h, "the answer has too many header lines");
     }
@@ -185,6 +205,7 @@ static enum answer_head_step end_of_head(struct answer_head *h)
         h->headers[i] = (struct header){slice_of(h->bytes.ptr + l->name_at, l->name_len),
                                         slice_of(h->bytes.ptr + l->value_at, l->value_len)};
     }
+    h->keep_alive = !h->says_close && (!h->http10 || h->says_keep_alive) && !(h->http10 && h->chunked);
     h->complete = true;
     return ANSWER_HEAD_COMPLETE;
 }

@@ -23,6 +23,10 @@ struct answer_head {
     bool in_head;  /* a status line was read, its empty line was not */
     bool complete; /* the final head */
     bool chunked;
+    bool keep_alive; /* once complete: what version and Connection come to (RFC 9112 section 9.3) */
+    bool http10;
+    bool says_close;
+    bool says_keep_alive;
     int64_t content_length; /* -1: none */
     const char *defect;     /* after ANSWER_HEAD_BAD: what is wrong, a static text */
 };

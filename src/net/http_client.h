@@ -1,8 +1,9 @@
-/* An HTTP client on a loop, behind libcurl: one call is one request sent at most once.
+/* An HTTP/1.1 client on a loop: one call is one request sent at most once.
  *
- * curl's own re-send of a request on a kept connection that turns out dead is suppressed: a second attempt to
- * send ends the call as CALL_BROKEN, since nobody can tell whether the first was read. A kept connection that the
- * upstream closed, or wrote to, while nothing was asked of it is never used again; that is no error.
+ * A request of which a byte may have left is never sent again: a connection that breaks under it ends the call as
+ * CALL_BROKEN, since nobody can tell whether it was read. A kept connection that the upstream closed, or wrote to,
+ * while nothing was asked of it is never used again; that is no error, and one that turns out dead before it took a
+ * byte is replaced by another.
  * Nothing is decoded but the transfer coding, no redirect is followed, no cookie, proxy or .netrc is used, the
  * target goes out as it stands. HTTP/1.1 only; TLS 1.2 or later with the certificate and its host name verified.
  *
@@ -29,10 +30,9 @@ struct http_origin;
 
 struct http_origin_options {
     const char *url;     /* "http://host:port/base" or https; a base path is put before every target */
-    const char *ca_file; /* https: only these CAs count; NULL uses the system's */
+    const char *ca_file; /* https: only these CAs count, read once; NULL uses the system's */
     int64_t connect_ms;  /* name look-up, connect and TLS; 0: 300 s. The call's time-out bounds it, too */
-    /* A kept connection older in silence than this is not used again. Rounded down to whole seconds; under one
-     * second, no connection is kept at all. */
+    /* A kept connection older in silence than this is closed. Under one second, none is kept at all. */
     int64_t idle_ms;
     uint32_t
         connections_max; /* to this origin, per loop, at least 1; further calls wait inside the client in order */
@@ -79,7 +79,7 @@ int http_client_create(struct http_client **out, struct loop *l, hapax_error *er
 void http_client_destroy(struct http_client *c);
 
 /* An origin may be shared by the clients of several loops; create and destroy from any thread. HAPAX_E_ARGUMENT: not an
- * absolute http(s) URL, or one with a user, query or fragment; HAPAX_E_MEMORY. */
+ * absolute http(s) URL, one with a user, query or fragment, or a ca_file that can't be read; HAPAX_E_MEMORY. */
 int http_origin_create(struct http_origin **out, const struct http_origin_options *o, hapax_error *err);
 /* Running calls keep what they need of it. */
 void http_origin_destroy(struct http_origin *o);
@@ -92,7 +92,7 @@ int http_call_start(struct http_call **out, struct http_client *c, struct http_o
                     const struct http_call_options *o, const struct http_call_handler *handler, void *ctx,
                     hapax_error *err);
 /* Feed a streamed body; copied. false: buffer is at or above its mark, wait for on_writable. The bytes are taken
- * in any case. More or fewer bytes than announced, or no memory, end the call. */
+ * in any case. More or fewer bytes than announced, or no memory, end the call: CALL_NOT_SENT while nothing has left. */
 bool http_call_write(struct http_call *call, struct slice bytes);
 void http_call_write_end(struct http_call *call);
 void http_call_resume(struct http_call *call);

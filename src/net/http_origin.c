@@ -15,10 +15,10 @@ void origin_drop(struct http_origin *o)
     if (atomic_fetch_sub_explicit(&o->references, 1, memory_order_acq_rel) != 1) {
         return;
     }
-    curl_url_cleanup(o->url);
+    tls_context_drop(o->tls);
     free(o->authority);
+    free(o->host);
     free(o->base);
-    free(o->ca_file);
     free(o);
 }
 
@@ -27,85 +27,119 @@ bool origin_is_gone(const struct http_origin *o)
     return atomic_load_explicit(&o->gone, memory_order_acquire);
 }
 
-static bool has_part(CURLU *url, CURLUPart part)
+/* "scheme://authority/base", cut up. */
+struct url {
+    bool https;
+    struct slice authority;
+    struct slice host; /* with the brackets of an IPv6 address */
+    struct slice port; /* SLICE_NONE: the scheme's */
+    struct slice path;
+};
+
+static bool take_scheme(struct slice *rest, struct slice scheme)
 {
-    char *text = NULL;
-    bool has = curl_url_get(url, part, &text, 0) == CURLUE_OK && text != NULL;
-    curl_free(text);
-    return has;
+    if (rest->len < scheme.len || !slice_equal_nocase(slice_of(rest->ptr, scheme.len), scheme)) {
+        return false;
+    }
+    *rest = slice_from(*rest, scheme.len);
+    return true;
 }
 
-/* "host" or "host:port" as the URL has it; NULL without memory. */
-static char *authority_of(CURLU *url)
+/* RFC 3986 section 3.2.2: an address in brackets, or a name; of the latter only what host names are made of. */
+static bool host_is_good(struct slice host)
 {
-    char *host = NULL;
-    char *port = NULL;
-    char *out = NULL;
-    if (curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK) {
-        (void)curl_url_get(url, CURLUPART_PORT, &port, 0);
-        struct buf b;
-        buf_init(&b, 4096);
-        if (buf_append_text(&b, host) == 0 && (port == NULL || buf_append_byte(&b, ':') == 0) &&
-            buf_append_text(&b, port != NULL ? port : "") == 0) {
-            out = strndup(b.ptr, b.len);
+    if (host.len > 2 && host.ptr[0] == '[') {
+        char text[64];
+        struct in6_addr address;
+        if (host.len - 2 >= sizeof text || host.ptr[host.len - 1] != ']') {
+            return false;
         }
-        buf_free(&b);
+        memcpy(text, host.ptr + 1, host.len - 2);
+        text[host.len - 2] = '\0';
+        return uv_inet_pton(AF_INET6, text, &address) == 0;
     }
-    curl_free(host);
-    curl_free(port);
-    return out;
+    for (size_t i = 0; i < host.len; i++) {
+        char c = ascii_lower(host.ptr[i]);
+        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-' && c != '.' && c != '_') {
+            return false;
+        }
+    }
+    return host.len > 0 && host.len <= 253;
 }
 
-/* The path without its trailing slashes: targets begin with one. */
-static char *base_of(CURLU *url)
+static const char *cut_authority(struct url *u)
 {
-    char *path = NULL;
-    if (curl_url_get(url, CURLUPART_PATH, &path, 0) != CURLUE_OK) {
-        return NULL;
+    struct slice a = u->authority;
+    if (memchr(a.ptr, '@', a.len) != NULL) {
+        return "an upstream URL holds no user or password";
     }
-    size_t len = strlen(path);
-    while (len > 0 && path[len - 1] == '/') {
-        len--;
-    }
-    char *base = strndup(path, len);
-    curl_free(path);
-    return base;
+    const char *bracket = memchr(a.ptr, ']', a.len);
+    size_t from = bracket != NULL ? (size_t)(bracket - a.ptr) : 0;
+    const char *colon = memchr(a.ptr + from, ':', a.len - from);
+    u->host = colon != NULL ? slice_of(a.ptr, (size_t)(colon - a.ptr)) : a;
+    u->port = colon != NULL ? slice_from(a, u->host.len + 1) : SLICE_NONE;
+    return host_is_good(u->host) ? NULL : "its host is neither a name nor an address";
 }
 
-static int parse_url(struct http_origin *o, const char *text, hapax_error *err)
+static const char *cut_url(struct url *u, struct slice text)
 {
-    o->url = curl_url();
-    if (o->url == NULL) {
+    u->https = take_scheme(&text, SLICE_LITERAL("https://"));
+    if (!u->https && !take_scheme(&text, SLICE_LITERAL("http://"))) {
+        return "it does not begin with http:// or https://";
+    }
+    size_t end = 0;
+    while (end < text.len && memchr("/?#", text.ptr[end], 3) == NULL) {
+        end++;
+    }
+    u->authority = slice_of(text.ptr, end);
+    u->path = slice_from(text, end);
+    if (memchr(u->path.ptr, '?', u->path.len) != NULL || memchr(u->path.ptr, '#', u->path.len) != NULL) {
+        return "an upstream URL holds no query or fragment";
+    }
+    while (u->path.len > 0 && u->path.ptr[u->path.len - 1] == '/') {
+        u->path.len--; /* targets begin with one */
+    }
+    for (size_t i = 0; i < u->path.len; i++) {
+        unsigned char c = (unsigned char)u->path.ptr[i];
+        if (c <= ' ' || c == 0x7f) {
+            return "its path holds blanks or control characters";
+        }
+    }
+    return cut_authority(u);
+}
+
+static bool parse_port(uint16_t *out, const struct url *u)
+{
+    unsigned value = slice_is_none(u->port) ? (u->https ? 443 : 80) : 0;
+    for (size_t i = 0; i < u->port.len; i++) {
+        char c = u->port.ptr[i];
+        if (c < '0' || c > '9' || i >= 5) {
+            return false;
+        }
+        value = value * 10 + (unsigned)(c - '0');
+    }
+    *out = (uint16_t)value;
+    return value > 0 && value <= UINT16_MAX;
+}
+
+static int fill(struct http_origin *o, const struct http_origin_options *options, hapax_error *err)
+{
+    struct url u;
+    const char *wrong = cut_url(&u, slice_text(options->url));
+    if (wrong == NULL && !parse_port(&o->port, &u)) {
+        wrong = "its port is not a number from 1 to 65535";
+    }
+    if (wrong != NULL) {
+        return error_set(err, HAPAX_E_ARGUMENT, 0, "not an absolute http:// or https:// URL: %s", wrong);
+    }
+    bool bracketed = u.host.ptr[0] == '[';
+    o->authority = strndup(u.authority.ptr, u.authority.len);
+    o->host = strndup(u.host.ptr + bracketed, u.host.len - (bracketed ? 2 : 0));
+    o->base = strndup(u.path.ptr, u.path.len);
+    if (o->authority == NULL || o->host == NULL || o->base == NULL) {
         return error_code(err, HAPAX_E_MEMORY);
     }
-    CURLUcode rc = curl_url_set(o->url, CURLUPART_URL, text, CURLU_PATH_AS_IS);
-    if (rc == CURLUE_OUT_OF_MEMORY) {
-        return error_code(err, HAPAX_E_MEMORY);
-    }
-    char *scheme = NULL;
-    bool known = rc == CURLUE_OK && curl_url_get(o->url, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
-                 (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0);
-    curl_free(scheme);
-    if (!known) {
-        return error_set(err, HAPAX_E_ARGUMENT, 0, "not an absolute http:// or https:// URL: %s",
-                         rc == CURLUE_OK ? "wrong scheme" : curl_url_strerror(rc));
-    }
-    if (has_part(o->url, CURLUPART_USER) || has_part(o->url, CURLUPART_PASSWORD) ||
-        has_part(o->url, CURLUPART_QUERY) || has_part(o->url, CURLUPART_FRAGMENT)) {
-        return error_set(err, HAPAX_E_ARGUMENT, 0,
-                         "an upstream URL holds no user, password, query or fragment");
-    }
-    o->authority = authority_of(o->url);
-    o->base = base_of(o->url);
-    if (o->authority == NULL || o->base == NULL ||
-        curl_url_set(o->url, CURLUPART_PATH, "/", 0) != CURLUE_OK) {
-        return error_code(err, HAPAX_E_MEMORY);
-    }
-    if (!target_is_sendable(slice_text(o->base))) {
-        return error_set(err, HAPAX_E_ARGUMENT, 0,
-                         "an upstream URL's path holds no blanks or control characters");
-    }
-    return 0;
+    return u.https ? tls_client_context_create(&o->tls, options->ca_file, err) : 0;
 }
 
 int http_origin_create(struct http_origin **out, const struct http_origin_options *options, hapax_error *err)
@@ -124,11 +158,7 @@ int http_origin_create(struct http_origin **out, const struct http_origin_option
     o->connect_ms = options->connect_ms;
     o->idle_ms = options->idle_ms;
     o->connections_max = options->connections_max;
-    int rc = parse_url(o, options->url, err);
-    if (rc == 0 && options->ca_file != NULL) {
-        o->ca_file = strdup(options->ca_file);
-        rc = o->ca_file == NULL ? error_code(err, HAPAX_E_MEMORY) : 0;
-    }
+    int rc = fill(o, options, err);
     if (rc != 0) {
         origin_drop(o);
         return rc;

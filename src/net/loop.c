@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "net/loop_uv.h"
 
-#include <curl/curl.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -318,14 +317,8 @@ uint64_t net_descriptor_limit(void)
 int net_global_init(hapax_error *err)
 {
     signal(SIGPIPE, SIG_IGN);
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-        return error_set(err, HAPAX_E_SYSTEM, 0, "can't set up the HTTP client library");
+    if (OPENSSL_init_ssl(0, NULL) != 1) {
+        return error_set(err, HAPAX_E_SYSTEM, 0, "can't set up OpenSSL");
     }
-    OPENSSL_init_ssl(0, NULL);
     return 0;
-}
-
-void net_global_cleanup(void)
-{
-    curl_global_cleanup();
 }

@@ -1,5 +1,5 @@
 /* An event loop on one thread, behind libuv. Everything of a loop is used on its own thread, except
- * loop_post() and loop_stop(). net/ is the only part that sees uv, the HTTP parser, curl and TLS. */
+ * loop_post() and loop_stop(). net/ is the only part that sees uv and TLS. */
 #ifndef NET_LOOP_H
 #define NET_LOOP_H
 
@@ -43,8 +43,7 @@ int loop_signal(struct loop *l, int signal, void (*fn)(void *ctx, int signal), v
 
 /* Raise the soft limit of open descriptors to the hard one; returns the limit in force. */
 uint64_t net_descriptor_limit(void);
-/* Once per process, before any thread: curl's and TLS's global set-up, SIGPIPE ignored. */
+/* Once per process, before any thread: TLS's global set-up, SIGPIPE ignored. */
 int net_global_init(hapax_error *err);
-void net_global_cleanup(void);
 
 #endif

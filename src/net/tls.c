@@ -6,6 +6,7 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -18,6 +19,7 @@ struct tls_conn {
     SSL *ssl;
     BIO *from_net; /* owned by ssl */
     BIO *to_net;   /* owned by ssl */
+    const char *failure;
 };
 
 /* --- The context. --- */
@@ -94,6 +96,38 @@ int tls_context_create(struct tls_context **out, const char *certificate_file, c
     return 0;
 }
 
+int tls_client_context_create(struct tls_context **out, const char *ca_file, hapax_error *err)
+{
+    *out = NULL;
+    ERR_clear_error();
+    struct tls_context *t = malloc(sizeof *t);
+    SSL_CTX *ssl = SSL_CTX_new(TLS_client_method());
+    if (t == NULL || ssl == NULL) {
+        free(t);
+        SSL_CTX_free(ssl);
+        ERR_clear_error();
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION);
+    SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
+    int rc = 0;
+    if (ca_file != NULL ? SSL_CTX_load_verify_file(ssl, ca_file) != 1
+                        : SSL_CTX_set_default_verify_paths(ssl) != 1) {
+        rc = fail(ssl, err, "read the authorities in", ca_file != NULL ? ca_file : "the system's store");
+    }
+    if (rc != 0) {
+        free(t);
+        return rc;
+    }
+    ERR_clear_error();
+    atomic_init(&t->references, 1);
+    t->ssl = ssl;
+    *out = t;
+    return 0;
+}
+
 struct tls_context *tls_context_hold(struct tls_context *t)
 {
     atomic_fetch_add_explicit(&t->references, 1, memory_order_relaxed);
@@ -110,7 +144,7 @@ void tls_context_drop(struct tls_context *t)
 
 /* --- One connection. --- */
 
-int tls_conn_create(struct tls_conn **out, struct tls_context *context)
+static int conn_create(struct tls_conn **out, struct tls_context *context)
 {
     struct tls_conn *t = calloc(1, sizeof *t);
     *out = t;
@@ -132,7 +166,46 @@ int tls_conn_create(struct tls_conn **out, struct tls_context *context)
     BIO_set_mem_eof_return(t->from_net, -1); /* empty means "later", not the end */
     BIO_set_mem_eof_return(t->to_net, -1);
     SSL_set_bio(t->ssl, t->from_net, t->to_net);
-    SSL_set_accept_state(t->ssl);
+    return 0;
+}
+
+int tls_conn_create(struct tls_conn **out, struct tls_context *context)
+{
+    int rc = conn_create(out, context);
+    if (rc == 0) {
+        SSL_set_accept_state((*out)->ssl);
+    }
+    return rc;
+}
+
+/* RFC 6125 section 6, RFC 9110 section 4.3.4; an address never goes into SNI (RFC 6066 section 3). */
+static bool expect_host(SSL *ssl, const char *host)
+{
+    X509_VERIFY_PARAM *p = SSL_get0_param(ssl);
+    if (X509_VERIFY_PARAM_set1_ip_asc(p, host) == 1) {
+        return true;
+    }
+    ERR_clear_error();
+    X509_VERIFY_PARAM_set_hostflags(p, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
+}
+
+int tls_conn_create_client(struct tls_conn **out, struct tls_context *context, const char *host)
+{
+    static const unsigned char http11[] = "\x08http/1.1";
+    int rc = conn_create(out, context);
+    if (rc != 0) {
+        return rc;
+    }
+    SSL *ssl = (*out)->ssl;
+    /* 0 is success here: OpenSSL's one exception. */
+    if (!expect_host(ssl, host) || SSL_set_alpn_protos(ssl, http11, sizeof http11 - 1) != 0) {
+        tls_conn_free(*out);
+        *out = NULL;
+        ERR_clear_error();
+        return HAPAX_E_MEMORY;
+    }
+    SSL_set_connect_state(ssl);
     return 0;
 }
 
@@ -163,6 +236,7 @@ size_t tls_conn_backlog(const struct tls_conn *t)
 static enum tls_step step_of(struct tls_conn *t, int rc)
 {
     int reason = SSL_get_error(t->ssl, rc);
+    unsigned long code = ERR_peek_last_error();
     ERR_clear_error();
     switch (reason) {
     case SSL_ERROR_WANT_READ:
@@ -171,14 +245,23 @@ static enum tls_step step_of(struct tls_conn *t, int rc)
     case SSL_ERROR_ZERO_RETURN:
         return TLS_CLOSED;
     default:
-        return TLS_FAILED;
+        break;
     }
+    long verdict = SSL_get_verify_result(t->ssl);
+    t->failure =
+        verdict != X509_V_OK ? X509_verify_cert_error_string(verdict) : ERR_reason_error_string(code);
+    return TLS_FAILED;
 }
 
 enum tls_step tls_conn_handshake(struct tls_conn *t)
 {
     int rc = SSL_do_handshake(t->ssl);
     return rc == 1 ? TLS_DONE : step_of(t, rc);
+}
+
+const char *tls_conn_failure(const struct tls_conn *t)
+{
+    return t->failure != NULL ? t->failure : "unknown reason";
 }
 
 enum tls_step tls_conn_read(struct tls_conn *t, char *ptr, size_t len, size_t *used)

@@ -1,4 +1,4 @@
-/* TLS on a server's side, between memory and memory: no sockets, no loop. One connection is one thread's at a time; a
+/* TLS on either side, between memory and memory: no sockets, no loop. One connection is one thread's at a time; a
  * context may be shared by threads. */
 #ifndef NET_TLS_H
 #define NET_TLS_H
@@ -10,8 +10,14 @@ struct tls_conn;
 
 struct tls_context *tls_context_hold(struct tls_context *t); /* one more reference */
 
+/* A client's context: TLS 1.2 or later, the certificate checked against `ca_file` alone, or NULL: the system's
+ * authorities. HAPAX_E_ARGUMENT: the file can't be read. */
+int tls_client_context_create(struct tls_context **out, const char *ca_file, hapax_error *err);
+
 int tls_conn_create(struct tls_conn **out, struct tls_context *t); /* 0 or HAPAX_E_MEMORY */
-void tls_conn_free(struct tls_conn *t);                            /* NULL allowed */
+/* The client's side of a connection to `host`, a name or an address without brackets, which the certificate must hold. */
+int tls_conn_create_client(struct tls_conn **out, struct tls_context *t, const char *host);
+void tls_conn_free(struct tls_conn *t); /* NULL allowed */
 
 /* Bytes from the network: copied. 0 or HAPAX_E_MEMORY. */
 int tls_conn_feed(struct tls_conn *t, struct slice bytes);
@@ -21,7 +27,9 @@ size_t tls_conn_backlog(const struct tls_conn *t);
 enum tls_step { TLS_MORE, TLS_DONE, TLS_CLOSED, TLS_FAILED };
 
 enum tls_step tls_conn_handshake(struct tls_conn *t);
-/* Decrypt into ptr. DONE: *used > 0 bytes are there. CLOSED: the client said that no more comes. */
+/* After TLS_FAILED: why, in OpenSSL's words; a static text. */
+const char *tls_conn_failure(const struct tls_conn *t);
+/* Decrypt into ptr. DONE: *used > 0 bytes are there. CLOSED: the other side said that no more comes. */
 enum tls_step tls_conn_read(struct tls_conn *t, char *ptr, size_t len, size_t *used);
 /* Encrypt all of it. 0 or HAPAX_E_SYSTEM. */
 int tls_conn_write(struct tls_conn *t, struct slice bytes);

@@ -25,7 +25,6 @@ LIBRARIES = {
     r"openssl/(ssl|bio|err|x509)": {"net"},
     r"sqlite3\.h": {"store"},
     r"uv\.h": {"net"},
-    r"curl/": {"net"},
     r"yaml\.h": {"config"},
     r"(zlib\.h|brotli/)": {"core"},
     r"jansson\.h": {"gateway", "admin", "cli"},

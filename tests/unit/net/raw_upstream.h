@@ -519,7 +519,6 @@ static inline int client_tests_run_group(const char *name, const struct CMUnitTe
         return 1;
     }
     int failed = _cmocka_run_group_tests(name, tests, n, NULL, NULL);
-    net_global_cleanup();
     return failed;
 }
 

@@ -385,8 +385,8 @@ static void time_out_before_the_request_was_sent_is_not_sent(void **state)
     close(listener);
 }
 
-/* A host with two addresses: at the first one connects hang, so the second one wins and curl drops the first
- * socket without a word. */
+/* A host with two addresses: at the first one connects hang, so the second one wins and the first
+ * socket is dropped without a word. */
 static void hanging_first_address_does_not_stop_the_second(void **state)
 {
     (void)state;

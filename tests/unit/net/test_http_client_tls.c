@@ -160,8 +160,19 @@ static void certificate_of_an_unknown_authority_is_refused_before_sending(void *
     struct tls_upstream t = {.ctx = server_context(&stranger, "IP:127.0.0.1"), .answers = 1};
     check_tls(&t, "127.0.0.1", trusted.file, false);
     check_tls(&t, "127.0.0.1", NULL, false);
-    check_tls(&t, "127.0.0.1", "/nonexistent/ca.pem", false);
     SSL_CTX_free(t.ctx);
+}
+
+static void authorities_that_can_not_be_read_are_told_at_once(void **state)
+{
+    (void)state;
+    hapax_error err = {0};
+    struct http_origin *origin;
+    struct http_origin_options o = {
+        .url = "https://127.0.0.1:1", .ca_file = "/nonexistent/ca.pem", .connections_max = 1};
+    assert_int_equal(http_origin_create(&origin, &o, &err), HAPAX_E_ARGUMENT);
+    assert_non_null(strstr(err.message, "/nonexistent/ca.pem"));
+    assert_null(origin);
 }
 
 static void certificate_of_another_name_is_refused_before_sending(void **state)
@@ -293,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(certificate_of_the_given_authority_is_trusted),
         cmocka_unit_test(certificate_of_an_unknown_authority_is_refused_before_sending),
+        cmocka_unit_test(authorities_that_can_not_be_read_are_told_at_once),
         cmocka_unit_test(certificate_of_another_name_is_refused_before_sending),
         cmocka_unit_test(old_protocol_is_refused_before_sending),
         cmocka_unit_test(upstream_without_tls_is_not_sent_to),
@@ -304,6 +316,5 @@ int main(void)
         return 1;
     }
     int failed = cmocka_run_group_tests(tests, make_authorities, drop_authorities);
-    net_global_cleanup();
     return failed;
 }

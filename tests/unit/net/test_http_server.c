@@ -428,7 +428,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    net_global_cleanup();
     return 0;
 }
 

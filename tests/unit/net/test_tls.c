@@ -63,7 +63,6 @@ static int tear_down(void **state)
     unlink(key_file);
     unlink(other_key_file);
     rmdir(folder);
-    net_global_cleanup();
     return 0;
 }
 
