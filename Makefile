@@ -21,7 +21,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 	@dev/run $(TO)
 
 test: ready ## Everything set up and every test; what CI calls
-	@$(MAKE) --no-print-directory all quick model blackbox clang asan tsan
+	@$(MAKE) --no-print-directory all quick model blackbox crash clang asan tsan
 
 quick: unit meta ## Unit and meta tests, under 30 s
 
@@ -36,6 +36,12 @@ blackbox: ready all ## The real binary against real servers
 
 model: ready ## The protocol of claims, every state of it, with spin
 	@tests/model/check $(BUILD)/model
+
+.PHONY: crash
+crash: ready all ## Kill the gateway under load and cut its power, again and again: ROUNDS=200 SEED=… POWER=1 (cuts only) KEEP=1
+	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) tests/crash
+	@HAPAX_BUILD=$(CURDIR)/$(BUILD) tests/crash/crash.py $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(POWER),--power) $(if $(KEEP),--keep)
 
 lint: all ## clang-tidy, shellcheck where present, formatting
 	@dev/lint

@@ -432,22 +432,27 @@ class Gateway:
         self.config_path.write_text(config)
 
     def start(self):
+        self.spawn()
+        wait_until(self.listens, "the gateway listens")
+        return self
+
+    def spawn(self):
         self.log = open(self.log_path, "ab")
-        at = self.log.tell()
+        self.log_start = self.log.tell()
         self.process = subprocess.Popen(
             [HAPAX, "serve", *self.arguments, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store",
              self.store],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=self.environment, cwd=self.folder,
         )
 
-        def ports():
-            text = self.log_path.read_bytes()[at:].decode()
-            assert self.process.poll() is None, f"the gateway ended: {text}"
-            return re.search(r"listening: \S+ \(port (\d+)\).*admin: \S+ \(port (\d+)\)", text, re.S)
-
-        match = wait_until(ports, "the gateway listens")
-        self.port, self.admin_port = int(match[1]), int(match[2])
-        return self
+    def listens(self):
+        """Has it said that it does? Then its ports are known."""
+        text = self.log_path.read_bytes()[self.log_start:].decode()
+        assert self.process.poll() is None, f"the gateway ended: {text}"
+        match = re.search(r"listening: \S+ \(port (\d+)\).*admin: \S+ \(port (\d+)\)", text, re.S)
+        if match:
+            self.port, self.admin_port = int(match[1]), int(match[2])
+        return match is not None
 
     def log_text(self):
         return self.log_path.read_text()
