@@ -3,7 +3,7 @@ BUILD := build
 JOBS := $(shell nproc)
 PYTEST := /usr/bin/python3 -m pytest -q -p no:cacheprovider
 
-.PHONY: all run ready test quick unit blackbox meta model lint fmt asan tsan clang bench docs install clean help
+.PHONY: all run ready test quick unit blackbox meta model lint fmt asan tsan clang fuzz bench docs install clean help
 
 all: $(BUILD)/build.ninja ## Release build: build/hapax, build/libhapax.so
 	@cmake --build $(BUILD)
@@ -55,6 +55,9 @@ clang: ready ## Build with clang, too: its warnings count
 asan tsan: ready ## The whole suite under AddressSanitizer + UBSan, or ThreadSanitizer
 	@cmake --preset $@ >/dev/null && cmake --build build/$@
 	@dev/sanitized $@
+
+fuzz: ready ## Fuzz one target: T=target [S=seconds]; without T, list them
+	@dev/fuzz $(T) $(S)
 
 bench: all ## Speed beside nginx, in one run; see docs/BENCHMARKS.md
 	@dev/deps bench
