@@ -3,14 +3,16 @@
 #include "base/assert.h"
 #include "hapax/error.h"
 
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/random.h>
 #include <time.h>
 
 /* Fetching an algorithm by name takes libcrypto a lock and a look-up each time: do it once, and keep a
- * context per thread, which is what EVP wants. */
-static EVP_MD *sha256;
+ * context per thread, which is what EVP wants. A thread's first digest allocates; later ones don't. */
+static _Atomic(EVP_MD *) sha256;
 static pthread_key_t context_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint64_t table_seed[2];
@@ -23,8 +25,6 @@ static void context_free(void *p)
 
 static void setup(void)
 {
-    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
-    HAPAX_ASSERT(sha256 != NULL);
     HAPAX_ASSERT(pthread_key_create(&context_key, context_free) == 0);
     if (getrandom(table_seed, sizeof table_seed, 0) != (ssize_t)sizeof table_seed) {
         table_seed[0] = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15U;
@@ -32,15 +32,38 @@ static void setup(void)
     }
 }
 
+/* The algorithm; NULL: no memory, this time. */
+static EVP_MD *fetch(void)
+{
+    EVP_MD *found = atomic_load_explicit(&sha256, memory_order_acquire);
+    if (found != NULL) {
+        return found;
+    }
+    EVP_MD *mine = EVP_MD_fetch(NULL, "SHA256", NULL);
+    if (mine != NULL && !atomic_compare_exchange_strong(&sha256, &found, mine)) {
+        EVP_MD_free(mine); /* another thread was first */
+        return found;
+    }
+    return mine;
+}
+
+/* This thread's context, ready for a new digest; NULL: no memory. */
 static EVP_MD_CTX *begin(void)
 {
     pthread_once(&once, setup);
+    const EVP_MD *algorithm = fetch();
     if (context == NULL) {
-        context = EVP_MD_CTX_new();
-        HAPAX_ASSERT(context != NULL); /* once per thread, 48 bytes */
-        pthread_setspecific(context_key, context);
+        EVP_MD_CTX *fresh = EVP_MD_CTX_new();
+        if (fresh == NULL || pthread_setspecific(context_key, fresh) != 0) {
+            EVP_MD_CTX_free(fresh);
+            return NULL;
+        }
+        context = fresh;
     }
-    HAPAX_ASSERT(EVP_DigestInit_ex2(context, sha256, NULL) == 1);
+    if (algorithm == NULL || EVP_DigestInit_ex2(context, algorithm, NULL) != 1) {
+        ERR_clear_error(); /* what stays in the queue, TLS on this thread would take for its own */
+        return NULL;
+    }
     return context;
 }
 
@@ -49,16 +72,23 @@ static void add(EVP_MD_CTX *c, const void *ptr, size_t len)
     HAPAX_ASSERT(EVP_DigestUpdate(c, ptr, len) == 1);
 }
 
-void digest_sha256(uint8_t out[DIGEST_BYTES], struct slice data)
+int digest_sha256(uint8_t out[DIGEST_BYTES], struct slice data)
 {
     EVP_MD_CTX *c = begin();
+    if (c == NULL) {
+        return HAPAX_E_MEMORY;
+    }
     add(c, data.ptr, data.len);
     HAPAX_ASSERT(EVP_DigestFinal_ex(c, out, NULL) == 1);
+    return 0;
 }
 
-void digest_parts(uint8_t out[DIGEST_BYTES], const struct slice *parts, size_t n)
+int digest_parts(uint8_t out[DIGEST_BYTES], const struct slice *parts, size_t n)
 {
     EVP_MD_CTX *c = begin();
+    if (c == NULL) {
+        return HAPAX_E_MEMORY;
+    }
     for (size_t i = 0; i < n; i++) {
         uint8_t prefix[8];
         for (size_t b = 0; b < sizeof prefix; b++) {
@@ -68,6 +98,7 @@ void digest_parts(uint8_t out[DIGEST_BYTES], const struct slice *parts, size_t n
         add(c, parts[i].ptr, parts[i].len);
     }
     HAPAX_ASSERT(EVP_DigestFinal_ex(c, out, NULL) == 1);
+    return 0;
 }
 
 uint64_t digest_table_hash(struct slice data)

@@ -9,11 +9,12 @@
 
 #define DIGEST_BYTES 32
 
-void digest_sha256(uint8_t out[DIGEST_BYTES], struct slice data);
+/* 0, or HAPAX_E_MEMORY: only a thread's first digest needs memory. */
+int digest_sha256(uint8_t out[DIGEST_BYTES], struct slice data);
 
 /* Length-prefixed parts (8 bytes, big endian, then the bytes of each): ("ab","c") and ("a","bc")
- * differ. */
-void digest_parts(uint8_t out[DIGEST_BYTES], const struct slice *parts, size_t n);
+ * differ. As digest_sha256(). */
+int digest_parts(uint8_t out[DIGEST_BYTES], const struct slice *parts, size_t n);
 
 /* A fast keyed hash for in-memory tables fed by strangers (SipHash-like strength is enough): mixes a
  * per-process random seed. Never stored. */

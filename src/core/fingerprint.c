@@ -314,9 +314,11 @@ int fingerprint_make(struct fingerprint *out, const struct fingerprint_rule *rul
     }
     if (rc == 0) {
         uint8_t digest[DIGEST_BYTES];
-        digest_parts(digest, (const struct slice[]){buf_slice(&w.run), w.raw}, 2);
-        out->version = FINGERPRINT_VERSION;
-        memcpy(out->bytes, digest, FINGERPRINT_BYTES);
+        rc = check(&w, digest_parts(digest, (const struct slice[]){buf_slice(&w.run), w.raw}, 2));
+        if (rc == 0) {
+            out->version = FINGERPRINT_VERSION;
+            memcpy(out->bytes, digest, FINGERPRINT_BYTES);
+        }
     }
     buf_free(&w.run);
     return rc;

@@ -38,7 +38,9 @@ int identity_make(struct identity *out, struct slice scope, struct slice key, ha
         }
     }
     uint8_t digest[DIGEST_BYTES];
-    digest_parts(digest, (const struct slice[]){scope, key}, 2);
+    if (digest_parts(digest, (const struct slice[]){scope, key}, 2) != 0) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
     memcpy(out->bytes, digest, IDENTITY_BYTES);
     return 0;
 }
@@ -126,10 +128,13 @@ int scope_make(struct buf *out, struct slice route, struct slice method, struct 
     return rc;
 }
 
-void tenant_digest(char out[TENANT_DIGEST_TEXT], struct slice credential)
+int tenant_digest(char out[TENANT_DIGEST_TEXT], struct slice credential)
 {
     uint8_t digest[DIGEST_BYTES];
-    digest_sha256(digest, credential);
-    out[0] = '~';
-    digest_hex(out + 1, digest, 8);
+    int rc = digest_sha256(digest, credential);
+    if (rc == 0) {
+        out[0] = '~';
+        digest_hex(out + 1, digest, 8);
+    }
+    return rc;
 }

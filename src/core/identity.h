@@ -32,9 +32,9 @@ int scope_make(struct buf *out, struct slice route, struct slice method, struct 
                struct slice tenant);
 
 /* A credential as a tenant: the first 16 hex digits of its SHA-256, after "~"; the credential itself is stored
- * nowhere. out holds TENANT_DIGEST_TEXT bytes. */
+ * nowhere. out holds TENANT_DIGEST_TEXT bytes. 0, or HAPAX_E_MEMORY. */
 #define TENANT_DIGEST_TEXT 18
-void tenant_digest(char out[TENANT_DIGEST_TEXT], struct slice credential);
+int tenant_digest(char out[TENANT_DIGEST_TEXT], struct slice credential);
 
 static inline bool identity_equal(const struct identity *a, const struct identity *b)
 {

@@ -176,12 +176,15 @@ static int check_request(const hapax_request *r, hapax_error *err)
     return 0;
 }
 
-static void fingerprint_bytes(struct fingerprint *out, const void *content, size_t bytes)
+static int fingerprint_bytes(struct fingerprint *out, const void *content, size_t bytes, hapax_error *err)
 {
     uint8_t digest[DIGEST_BYTES];
-    digest_sha256(digest, slice_of(content, bytes));
+    if (digest_sha256(digest, slice_of(content, bytes)) != 0) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
     out->version = FINGERPRINT_VERSION;
     memcpy(out->bytes, digest, FINGERPRINT_BYTES);
+    return 0;
 }
 
 static hapax_verdict public_verdict(enum engine_verdict v)
@@ -218,11 +221,11 @@ int hapax_begin(hapax *h, const hapax_request *request, hapax_result *out, hapax
     if (code == 0) {
         code = take_identity(&c.op, r.scope, r.key, err);
     }
+    if (code == 0 && r.content != NULL) {
+        code = fingerprint_bytes(&c.op.fingerprint, r.content, r.content_bytes, err);
+    }
     if (code != 0) {
         return code;
-    }
-    if (r.content != NULL) {
-        fingerprint_bytes(&c.op.fingerprint, r.content, r.content_bytes);
     }
     c.op.lease_ms = r.lease_ms != 0 ? r.lease_ms : LEASE_MS_DEFAULT;
     c.op.ttl_ms = r.ttl_ms != 0 ? r.ttl_ms : TTL_MS_DEFAULT;

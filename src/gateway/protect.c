@@ -121,10 +121,7 @@ static int take_tenant(struct exchange *e, char out[TENANT_DIGEST_TEXT], hapax_e
             return error_set(err, HAPAX_E_SYNTAX, 0,
                              "The request has several Authorization headers: send one.");
         }
-        if (found == 1) {
-            tenant_digest(out, value);
-        }
-        return 0;
+        return found == 1 ? tenant_digest(out, value) : 0;
     case TENANT_HEADER:
         found = request_header(&value, &e->request, slice_text(r->tenant_name));
         break;
@@ -139,10 +136,7 @@ static int take_tenant(struct exchange *e, char out[TENANT_DIGEST_TEXT], hapax_e
                   r->tenant == TENANT_HEADER ? "the header" : "the query parameter", r->tenant_name);
         return HAPAX_E_MISSING;
     }
-    if (rc == 0) {
-        tenant_digest(out, value);
-    }
-    return rc;
+    return rc == 0 ? tenant_digest(out, value) : rc;
 }
 
 static bool overrides_method(const struct header *h)

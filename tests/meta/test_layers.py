@@ -22,7 +22,8 @@ MAY_USE = {
 # A library outside the system's own stands behind one layer.
 LIBRARIES = {
     r"openssl/evp": {"base"},
-    r"openssl/(ssl|bio|err|x509)": {"net"},
+    r"openssl/(ssl|bio|x509)": {"net"},
+    r"openssl/err": {"base", "net"},
     r"sqlite3\.h": {"store"},
     r"uv\.h": {"net"},
     r"yaml\.h": {"config"},
