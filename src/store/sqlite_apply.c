@@ -337,9 +337,10 @@ static int insert_ended(struct sqlite_store *s, sqlite3_stmt *names, const struc
     sqlite3_bind_int64(st, 13, from->lease_ms);
     bind_fingerprint(st, 14, &from->fingerprint);
     sqlite3_bind_blob(st, 16, id->bytes, IDENTITY_BYTES, SQLITE_STATIC);
-    sqlite3_bind_value(st, 17, sqlite3_column_value(names, 0));
-    sqlite3_bind_value(st, 18, sqlite3_column_value(names, 1));
-    return sqlite_run(s, st, err);
+    /* The only bindings that are copied, and so may want memory. */
+    int rc = sqlite3_bind_value(st, 17, sqlite3_column_value(names, 0));
+    rc = rc != SQLITE_OK ? rc : sqlite3_bind_value(st, 18, sqlite3_column_value(names, 1));
+    return rc == SQLITE_OK ? sqlite_run(s, st, err) : sqlite_fail(s, rc, err);
 }
 
 static int move_to_ended(struct sqlite_store *s, const struct identity *id, const struct record *from,

@@ -122,9 +122,10 @@ int sqlite_row_answer(struct sqlite_store *s, sqlite3_stmt *st, struct answer **
     return *out != NULL ? 0 : error_code(err, HAPAX_E_MEMORY);
 }
 
+/* Asked for as a blob: for a text SQLite would add a NUL, and give nothing when it has no memory for that. */
 struct slice sqlite_row_text(sqlite3_stmt *st, int column)
 {
-    const void *ptr = sqlite3_column_text(st, column);
+    const void *ptr = sqlite3_column_blob(st, column);
     return slice_of(ptr != NULL ? ptr : "", ptr != NULL ? (size_t)sqlite3_column_bytes(st, column) : 0);
 }
 
