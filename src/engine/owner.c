@@ -33,18 +33,30 @@ struct owner_parts {
 static pthread_mutex_t living_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct owner_self *living;
 
+/* The beginning of a small file as a string; false: there is nothing to read. Without stdio, which wants memory: who
+ * lives must not depend on that. */
+static bool read_file(char *out, size_t size, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    ssize_t n = read(fd, out, size - 1);
+    close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
 /* The first line of a small file, without blanks, dashes and control characters; "-" when it can't be read. */
 static void read_word(char *out, size_t size, const char *path)
 {
     size_t length = 0;
-    FILE *f = fopen(path, "re");
-    for (int c; f != NULL && length + 1 < size && (c = fgetc(f)) != EOF && c != '\n';) {
-        if (isalnum(c)) {
-            out[length++] = (char)c;
+    char line[256];
+    bool there = read_file(line, sizeof line, path);
+    for (const char *c = line; there && *c != '\0' && *c != '\n' && length + 1 < size; c++) {
+        if (isalnum((unsigned char)*c)) {
+            out[length++] = *c;
         }
-    }
-    if (f != NULL) {
-        fclose(f);
     }
     if (length == 0) {
         out[length++] = '-';
@@ -72,16 +84,9 @@ static bool read_process(int pid, char *state, long *threads, uint64_t *start)
     char path[64];
     char line[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    if (!read_file(line, sizeof line, path)) {
         return false;
     }
-    ssize_t n = read(fd, line, sizeof line - 1);
-    close(fd);
-    if (n <= 0) {
-        return false;
-    }
-    line[n] = '\0';
     /* The name in parentheses may itself hold blanks and parentheses: count from the last one. Then come
      * field 3 (state), 20 (threads) and 22 (start). */
     const char *rest = strrchr(line, ')');
