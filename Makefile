@@ -22,6 +22,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 
 test: ready ## Everything set up and every test; what CI calls
 	@$(MAKE) --no-print-directory all quick model blackbox crash clang asan tsan
+	@$(MAKE) --no-print-directory fault PLACES=20
 
 quick: unit meta ## Unit and meta tests, under 30 s
 
@@ -42,6 +43,10 @@ crash: ready all ## Kill the gateway under load and cut its power, again and aga
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) tests/crash
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) tests/crash/crash.py $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(POWER),--power) $(if $(KEEP),--keep)
+
+.PHONY: fault
+fault: ready all ## Fail every allocation and file operation in turn; PLACES=n: only about n of each sweep
+	@HAPAX_FAULT_PLACES=$(PLACES) ctest --test-dir $(BUILD) -L fault -j $(JOBS) --output-on-failure --no-tests=error
 
 lint: all ## clang-tidy, shellcheck where present, formatting
 	@dev/lint
