@@ -40,7 +40,7 @@ model: ready ## The protocol of claims, every state of it, with spin
 
 .PHONY: crash
 crash: ready all ## Kill the gateway under load and cut its power, again and again: ROUNDS=200 SEED=… POWER=1 (cuts only) KEEP=1
-	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) tests/crash
+	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/crash
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) tests/crash/crash.py $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(POWER),--power) $(if $(KEEP),--keep)
 

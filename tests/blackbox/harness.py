@@ -433,7 +433,7 @@ class Gateway:
 
     def start(self):
         self.spawn()
-        wait_until(self.listens, "the gateway listens")
+        self.wait_until_it_listens()
         return self
 
     def spawn(self):
@@ -445,11 +445,16 @@ class Gateway:
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=self.environment, cwd=self.folder,
         )
 
+    def wait_until_it_listens(self):
+        wait_until(lambda: self.listens() or self.process.poll() is not None, "the gateway listens")
+        assert self.process.poll() is None, f"the gateway ended: {self.log_since_start()}"
+
+    def log_since_start(self):
+        return self.log_path.read_bytes()[self.log_start:].decode()
+
     def listens(self):
         """Has it said that it does? Then its ports are known."""
-        text = self.log_path.read_bytes()[self.log_start:].decode()
-        assert self.process.poll() is None, f"the gateway ended: {text}"
-        match = re.search(r"listening: \S+ \(port (\d+)\).*admin: \S+ \(port (\d+)\)", text, re.S)
+        match = re.search(r"listening: \S+ \(port (\d+)\).*admin: \S+ \(port (\d+)\)", self.log_since_start(), re.S)
         if match:
             self.port, self.admin_port = int(match[1]), int(match[2])
         return match is not None

@@ -14,6 +14,7 @@ import argparse
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests" / "blackbox"))
 
 import check  # noqa: E402
 import powercut  # noqa: E402
-from harness import BUILD, Gateway, config_for, wait_until  # noqa: E402
+from harness import BUILD, Gateway, config_for  # noqa: E402
 
 CLIENTS = 64
 SEGMENT_ROUNDS = 50
@@ -35,13 +36,14 @@ MUST_MEET = ["executed", "replayed", "attached", "outcome-unknown", "key-reused"
 MUST_MEET_POWER = ["cuts that hit the log", "cuts that hit the database"]
 
 
-def power_environment(folder, lie=None):
+def power_environment(folder, lie=None, kill=None):
     environment = {
         "LD_PRELOAD": str(BUILD / "tests" / "crash" / "libhapax_powercut.so"),
         "POWERCUT_STORE": str(folder / "hapax.db"),
         "POWERCUT_JOURNAL": str(folder / "powercut.journal"),
     }
-    return {**environment, "POWERCUT_LIE": lie} if lie else environment
+    more = {"POWERCUT_LIE": lie, "POWERCUT_KILL": kill and str(kill)}
+    return environment | {name: value for name, value in more.items() if value}
 
 
 class Load:
@@ -95,14 +97,17 @@ class Segment:
             while time.monotonic() < started + life_s and not self.gateway.listens():
                 time.sleep(0.002)
         else:
-            wait_until(self.gateway.listens, "the gateway listens")
+            self.gateway.wait_until_it_listens()
             started = time.monotonic()
         if self.gateway.listens():
             self.load.say(f"port {self.gateway.port}")
         time.sleep(max(0, started + life_s - time.monotonic()))
         at = time.monotonic_ns()
-        self.gateway.kill()
+        self.gateway.process.kill()
         self.load.say("port 0")
+        self.gateway.kill()
+        code = self.gateway.process.returncode
+        assert code == -signal.SIGKILL, f"the gateway ended with {code}: {self.gateway.log_since_start()[-4000:]}"
         text = f"round {number}: killed"
         if self.power and self.random.random() < 2 / 3:
             text += ", " + powercut.cut(self.gateway.store_path, self.folder / "powercut.journal", self.random)

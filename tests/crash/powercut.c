@@ -12,10 +12,12 @@
  * count as durable at once.
  *
  * POWERCUT_LIE=log: no sync of the log is noted, as on a disk that confirms a sync and does nothing; all: of no
- * file, so that the journal holds everything that was written. */
+ * file, so that the journal holds everything that was written.
+ * POWERCUT_KILL=N: the process kills itself before its N-th step (write, cut, sync, removal) on the store. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -52,6 +54,8 @@ static const char *store;
 static int journal = -1;
 static bool lies_all;
 static bool lies_log;
+static unsigned long steps;                  /* guarded by lock */
+static unsigned long kill_at;                /* 0: never */
 static _Atomic unsigned char files[FDS_MAX]; /* which of the store's files a descriptor is; 0: none */
 
 /* Nobody would see a test of nothing: what can't be followed ends the process. */
@@ -70,6 +74,8 @@ static void set_up(void)
     const char *lie = getenv("POWERCUT_LIE");
     lies_all = lie != NULL && strcmp(lie, "all") == 0;
     lies_log = lies_all || (lie != NULL && strcmp(lie, "log") == 0);
+    const char *step = getenv("POWERCUT_KILL");
+    kill_at = step != NULL ? strtoul(step, NULL, 10) : 0;
     if (lie != NULL && !lies_log) {
         die("POWERCUT_LIE is log or all");
     }
@@ -112,6 +118,14 @@ static uint64_t size_of(int fd)
     return (uint64_t)st.st_size;
 }
 
+static void count_step(void)
+{
+    if (++steps == kill_at) {
+        kill(getpid(), SIGKILL);
+        pause(); /* never returns */
+    }
+}
+
 static void note(struct entry *e, const void *old)
 {
     e->magic = ENTRY_MAGIC;
@@ -124,6 +138,7 @@ static void note(struct entry *e, const void *old)
 /* Keep the `count` bytes at `at`, or as many as there are. */
 static void keep(enum entry_kind kind, int fd, uint64_t at, uint64_t count, uint64_t bytes)
 {
+    count_step();
     uint64_t size = size_of(fd);
     uint64_t there = at >= size ? 0 : size - at < count ? size - at : count;
     char *old = there > 0 ? malloc((size_t)there) : NULL;
@@ -217,6 +232,7 @@ static int sync_with(long call, int fd)
         return (int)syscall(call, fd);
     }
     pthread_mutex_lock(&lock);
+    count_step();
     struct entry e = {.kind = ENTRY_SYNC, .file = (uint64_t)file, .at = size_of(journal)};
     pthread_mutex_unlock(&lock);
     int rc = (int)syscall(call, fd); /* other threads go on writing meanwhile */
@@ -242,6 +258,9 @@ SEEN int unlink(const char *path)
 {
     int file = which_path(path);
     pthread_mutex_lock(&lock);
+    if (file != 0) {
+        count_step();
+    }
     int rc = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
     if (rc == 0 && file != 0) { /* nothing of it can be lost any more */
         struct entry e = {.kind = ENTRY_SYNC, .file = (uint64_t)file, .at = size_of(journal)};

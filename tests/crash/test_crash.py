@@ -1,8 +1,11 @@
 """The tools of `make crash` themselves: the check finds each kind of fault, the preloaded library misses no write,
 and a disk that lies about syncs is found out."""
 
+import contextlib
+import itertools
 import pathlib
 import random
+import signal
 import sys
 
 import pytest
@@ -12,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "blackbox")
 import crash  # noqa: E402
 import powercut  # noqa: E402
 from check import Arrival, Ask, Story  # noqa: E402
-from harness import Answer, Gateway, Upstream, at_once, config_for, is_sanitized, wait_until  # noqa: E402
+from harness import Answer, Ended, Gateway, Upstream, config_for, is_sanitized, wait_until  # noqa: E402
 
 
 # --- The check. ---
@@ -110,14 +113,17 @@ def upstream():
 class Machine:
     """A gateway whose power can be cut."""
 
-    def __init__(self, folder, upstream):
+    def __init__(self, folder, upstream, **fields):
         self.folder = folder.resolve()
         self.journal = self.folder / "powercut.journal"
-        self.config = config_for(upstream)
+        self.config = config_for(upstream, **fields)
+
+    def prepare(self, **trouble):
+        self.gateway = Gateway(self.folder, self.config, environment=crash.power_environment(self.folder, **trouble))
+        return self.gateway
 
     def start(self, lie=None):
-        self.gateway = Gateway(self.folder, self.config, environment=crash.power_environment(self.folder, lie))
-        return self.gateway.start()
+        return self.prepare(lie=lie).start()
 
     def cut(self, mode):
         self.gateway.kill()
@@ -132,18 +138,19 @@ def contents(folder):
 def test_every_write_to_the_store_is_seen(upstream, tmp_path):
     """With every sync a lie, taking back all writes gives the very bytes that stood there before, though
     commits, checkpoints and the log's new start have gone over them."""
-    machine = Machine(tmp_path, upstream)
+    machine = Machine(tmp_path, upstream, keep_body="16MiB")
     machine.start().post("/orders", "before")
     machine.cut("all kept")
     before = contents(machine.folder)
     gateway = machine.start(lie="all")
-    upstream.answer = Answer(201, body=b"x" * 1_000_000)
+    upstream.answer = Answer(201, body=b"x" * 6_000_000)
 
     def writes(file):
         return [e for e in powercut.read_journal(machine.journal) if e.kind == powercut.WRITE and e.file == file]
 
     try:
-        at_once(8, lambda c: [gateway.post("/orders", f"k{c}-{n}") for n in range(6)])
+        for number in range(10):
+            assert gateway.post("/orders", f"k{number}").status == 201
         wait_until(lambda: writes(1), "a checkpoint")
         at = [e.at for e in writes(2)]
         assert at.index(max(at)) < len(at) - 1, "the log has started over"
@@ -166,15 +173,71 @@ def test_what_a_lying_disk_loses_is_found(upstream, tmp_path, lie):
     told.append(machine.start().post("/orders", "k"))
     machine.gateway.stop()
 
-    asks = [Ask(10 * i, 10 * i + 5, 0, "k", "0", "end", a.status, a.marker, a.problem or "-", a.body.decode())
+    assert len(upstream.effects()) == (1 if lie is None else 2)
+    asks = [ask(10 * i, 10 * i + 5, (a.status, a.marker, a.problem or "-", a.body.decode()), phase="end")
             for i, a in enumerate(told)]
-    arrivals = [Arrival(10 * i + 1, i, "k", "0", "1", "answer", 10 * i + 2, 201, f"effect {r.number}")
+    arrivals = [arrival(10 * i + 1, digest=f"effect {r.number}", number=r.number)
                 for i, r in enumerate(upstream.effects())]
     faults = {fault.text for fault in Story(asks, arrivals, [(7, "power cut")]).faults()}
     if lie is None:
         assert told[1].marker == "replayed" and faults == set()
     else:
-        assert {"arrival 1 after the effect of arrival 0", "a final answer that contradicts an earlier one"} <= faults
+        assert {"arrival 2 after the effect of arrival 1", "a final answer that contradicts an earlier one"} <= faults
+
+
+KEYS = ["a", "b", "c"]
+SHARDS = 4  # for the processes of the tests
+
+
+def starts(gateway):
+    """False: it was killed before it listened."""
+    gateway.spawn()
+    wait_until(lambda: gateway.listens() or gateway.process.poll() is not None, "it listens or dies")
+    return gateway.listens()
+
+
+def ask_until_it_dies(gateway):
+    """What was told, by key; what broke off is left out."""
+    told = {}
+    with contextlib.suppress(Ended, OSError):
+        for key in KEYS:
+            told[key] = gateway.post("/orders", key)
+    return told
+
+
+def cut_before_step(step, mode, machine, upstream):
+    """False: there is no such step."""
+    upstream.requests.clear()
+    gateway = machine.prepare(kill=step)
+    told = ask_until_it_dies(gateway) if starts(gateway) else {}
+    reached = len(told) < len(KEYS)
+    if reached:
+        assert gateway.process.wait(60) == -signal.SIGKILL
+    said = machine.cut(mode)
+    again = ask_until_it_dies(machine.start())
+    machine.gateway.stop()
+    for key in KEYS:
+        what = (step, said, key, told.get(key), again[key])
+        effects = [r.number for r in upstream.effects() if r.get("Idempotency-Key") == key]
+        if key in told:
+            assert (again[key].status, again[key].body, again[key].marker) == (201, told[key].body, "replayed"), what
+        assert len(effects) <= 1 and (again[key].status, again[key].problem) in {(201, None), (409, "outcome-unknown")}, what
+        if again[key].status == 201:
+            assert again[key].body == b"effect %d" % effects[0], what
+    return reached
+
+
+@needs_preload
+@pytest.mark.parametrize("mode", ["all lost", "some kept"])
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_the_power_may_go_before_any_step_of_making_and_using_a_store(upstream, tmp_path, mode, shard):
+    upstream.answer = lambda r: Answer(201, body=b"effect %d" % r.number)
+    for step in itertools.count(1 + shard, SHARDS):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        if not cut_before_step(step, mode, Machine(folder, upstream), upstream):
+            break
+    assert step > 20
 
 
 @needs_preload
