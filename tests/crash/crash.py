@@ -83,6 +83,7 @@ class Segment:
         self.folder, self.seed, self.rounds, self.power = folder, seed, rounds, power
         self.random = random.Random(seed)
         self.kills = []
+        (folder / "powercut.journal").touch()  # the first gateway may die before it does anything
         self.load = Load(seed, folder)
         self.gateway = Gateway(folder, config_for(self.load.url, wait="5s", threads=2),
                                environment=power_environment(folder, lie) if power else None)
@@ -153,7 +154,7 @@ def run_segment(seed, rounds, power, keep):
     try:
         story = segment.run()
     except BaseException:
-        print(f"FAILED; logs and store: {folder}")
+        print(f"FAILED in round {len(segment.kills) + 1}; logs and store: {folder}")
         raise
     counts = story.counts()
     if power:
