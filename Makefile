@@ -23,6 +23,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 test: ready ## Everything set up and every test; what CI calls
 	@$(MAKE) --no-print-directory all quick model blackbox crash clang asan tsan
 	@$(MAKE) --no-print-directory fault PLACES=20
+	@$(MAKE) --no-print-directory soak MIN=0.6
 
 quick: unit meta ## Unit and meta tests, under 30 s
 
@@ -56,6 +57,15 @@ fmt: ## Format every C file
 
 clang: ready ## Build with clang, too: its warnings count
 	@cmake --preset clang >/dev/null && cmake --build build/clang
+
+.PHONY: race soak
+race: ready ## A minute of mixed load on the ThreadSanitizer build; a part of tsan
+	@cmake --preset tsan >/dev/null && cmake --build build/tsan --target hapax
+	@dev/sanitized race
+
+MIN ?= 1
+soak: ready all ## Mixed load with kills and restarts for MIN=1 minutes: does anything grow?
+	@HAPAX_BUILD=$(CURDIR)/$(BUILD) /usr/bin/python3 tests/soak/soak.py --minutes $(MIN)
 
 asan tsan: ready ## The whole suite under AddressSanitizer + UBSan, or ThreadSanitizer
 	@cmake --preset $@ >/dev/null && cmake --build build/$@
