@@ -7,7 +7,7 @@ from measure import Unusable, Usage, metric, note, send_known_keys, wrk
 from subjects import (HAND_ALWAYS, HAND_EVERYSEC, NODE, PROXY, start_hand_built, start_hapax, start_node, start_proxy,
                       start_upstream)
 
-LOADS = [("fresh", 0), ("half repeats", 50), ("replays", 100)]
+LOADS = {"fresh": 0, "half": 50, "replays": 100}  # percent of repeats
 KEEPS_NOTHING = 2  # how many of the subjects come first and store no answers
 
 
@@ -68,12 +68,12 @@ def measure(bench):
     subjects = start_subjects(bench)
     rows = []
     for connections in bench.options.connections:
-        for load, repeats in LOADS:
+        for load in bench.options.loads:
             rounds = {subject.name: [] for subject in subjects}
             for number in range(bench.options.rounds):
                 for subject in subjects:
                     note(f"{load}, {connections} connections, round {number + 1}/{bench.options.rounds}: "
                          f"{subject.name}")
-                    rounds[subject.name].append(take_turn(subject, connections, bench.options.seconds, repeats))
+                    rounds[subject.name].append(take_turn(subject, connections, bench.options.seconds, LOADS[load]))
             rows += summarize(load, connections, rounds)
     return rows

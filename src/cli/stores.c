@@ -10,8 +10,7 @@
 
 #define SQLITE_SCHEME "sqlite:"
 
-/* The path in sqlite:PATH, also behind fault:SPEC:; NULL: no such store. */
-static const char *path_of(const char *uri)
+const char *stores_path(const char *uri)
 {
     const char *scheme = strstr(uri, SQLITE_SCHEME);
     bool wrapped = strncmp(uri, "fault:", strlen("fault:")) == 0;
@@ -47,7 +46,7 @@ int stores_error(const struct cli_args *args, const hapax_error *err)
      * reports a lock as one it can't write; to an operator it is a reason to try again. */
     enum { BUSY = 5, LOCKED = 6 };
     int system = err->system & 0xff;
-    bool locked = err->code == HAPAX_E_STORE && path_of(cli_text(args, "store")) != NULL &&
+    bool locked = err->code == HAPAX_E_STORE && stores_path(cli_text(args, "store")) != NULL &&
                   (system == BUSY || system == LOCKED);
     int rc = output_error(args->command, err);
     return locked ? CLI_TRY_LATER : rc;
@@ -61,7 +60,7 @@ int stores_open(struct store **out, const struct cli_args *args, enum stores_acc
         return output_usage(args->command,
                             "a memory store lives inside its process and can't be reached from here");
     }
-    const char *path = path_of(uri);
+    const char *path = stores_path(uri);
     int rc = path != NULL ? check_exists(args, path) : CLI_OK;
     if (rc != CLI_OK) {
         return rc;

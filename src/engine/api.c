@@ -163,6 +163,11 @@ void hapax_close(hapax *h)
     }
 }
 
+struct engine *engine_of_handle(const hapax *h)
+{
+    return h->engine;
+}
+
 /* --- begin --- */
 
 static int check_request(const hapax_request *r, hapax_error *err)

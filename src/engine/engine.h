@@ -164,6 +164,10 @@ void engine_stats(struct engine *e, struct engine_stats *out);
 /* What the store itself says (running, unknown, size): opens a handle of its own, so call it seldom and never on a loop. */
 int engine_store_stats(struct engine *e, struct store_stats *out, hapax_error *err);
 
+/* The engine behind a handle of the public API (hapax/hapax.h), for commands that read its counters. Borrowed. */
+struct hapax;
+struct engine *engine_of_handle(const struct hapax *h);
+
 const char *verdict_name(enum engine_verdict v);
 
 #endif
