@@ -3,7 +3,7 @@ BUILD := build
 JOBS := $(shell nproc)
 PYTEST := /usr/bin/python3 -m pytest -q -p no:cacheprovider
 
-.PHONY: all run ready test quick unit blackbox meta model lint fmt asan tsan clang fuzz bench docs install clean help
+.PHONY: all run ready test quick unit blackbox meta model sim lint fmt asan tsan clang fuzz bench docs install clean help
 
 all: $(BUILD)/build.ninja ## Release build: build/hapax, build/libhapax.so
 	@cmake --build $(BUILD)
@@ -21,7 +21,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 	@dev/run $(TO)
 
 test: ready ## Everything set up and every test; what CI calls
-	@$(MAKE) --no-print-directory all quick model blackbox crash clang asan tsan
+	@$(MAKE) --no-print-directory all quick model sim blackbox crash clang asan tsan
 	@$(MAKE) --no-print-directory fault PLACES=20
 	@$(MAKE) --no-print-directory soak MIN=0.6
 
@@ -48,6 +48,9 @@ crash: ready all ## Kill the gateway under load and cut its power, again and aga
 .PHONY: fault
 fault: ready all ## Fail every allocation and file operation in turn; PLACES=n: only about n of each sweep
 	@HAPAX_FAULT_PLACES=$(PLACES) ctest --test-dir $(BUILD) -L fault -j $(JOBS) --output-on-failure --no-tests=error
+
+sim: all ## Engines on one store, seed by seed: SEEDS=10000, or SEED=n for one with its trace
+	@$(BUILD)/tests/sim/sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 
 lint: all ## clang-tidy, shellcheck where present, formatting
 	@dev/lint
