@@ -19,6 +19,11 @@ int inflight_init(struct inflight_table *t)
 
 void inflight_free(struct inflight_table *t)
 {
+    for (size_t i = 0; i < t->table.bucket_count; i++) {
+        for (struct identity_node *node = t->table.buckets[i]; node != NULL; node = node->next) {
+            free(((struct inflight *)node)->names);
+        }
+    }
     while (t->blocks != NULL) {
         struct inflight_block *next = t->blocks->next;
         free(t->blocks);
@@ -68,11 +73,23 @@ struct inflight *inflight_add(struct inflight_table *t, const struct identity *i
     return entry;
 }
 
+void inflight_name(struct inflight *entry, struct slice scope, struct slice key)
+{
+    entry->names = malloc(scope.len + key.len + 1);
+    if (entry->names != NULL) {
+        memcpy(entry->names, scope.ptr, scope.len);
+        memcpy(entry->names + scope.len, key.ptr, key.len);
+        entry->scope_bytes = (uint32_t)scope.len;
+        entry->key_bytes = (uint32_t)key.len;
+    }
+}
+
 void inflight_remove(struct inflight_table *t, struct inflight *entry)
 {
     HAPAX_ASSERT(entry->first == NULL && entry->timer.place == 0);
     identity_table_remove(&t->table, &entry->node);
     t->ours_count -= entry->kind == INFLIGHT_OURS;
+    free(entry->names);
     to_pool(t, entry);
 }
 

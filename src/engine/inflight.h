@@ -26,6 +26,9 @@ struct inflight {
     struct engine_op *first; /* waiters, the oldest first */
     struct engine_op *last;
     uint32_t waiter_count;
+    char *names;                 /* OURS: scope and key, owned; NULL: not remembered */
+    uint32_t scope_bytes;
+    uint32_t key_bytes;
     bool heartbeat;              /* OURS */
     int64_t lease_ms;            /* OURS: the duration a heartbeat asks for */
     int64_t lease_until_mono_ms; /* OURS: the claim does not count from here on */
@@ -51,6 +54,8 @@ struct inflight *inflight_find(const struct inflight_table *t, const struct iden
 /* Take an entry from the pool (reserved by the caller) and add it; the identity has none. */
 struct inflight *inflight_add(struct inflight_table *t, const struct identity *id, enum inflight_kind kind,
                               const struct record *record);
+/* Let the entry remember what its record is called. Without memory it does not: nothing depends on it. */
+void inflight_name(struct inflight *entry, struct slice scope, struct slice key);
 /* Remove an entry without waiters and without a timer. */
 void inflight_remove(struct inflight_table *t, struct inflight *entry);
 

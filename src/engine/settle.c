@@ -52,6 +52,7 @@ static void settle_fresh(struct lane *l, struct engine_op *op, const struct reco
     struct inflight *entry = inflight_add(&l->in_flight, &op->id, INFLIGHT_OURS, record);
     entry->heartbeat = op->heartbeat;
     entry->lease_ms = op->lease_ms;
+    inflight_name(entry, op->scope, op->key);
     renew(l, entry, op->lease_ms);
     finish_verdict(l, op, VERDICT_FRESH, record, NULL);
 }

@@ -37,6 +37,7 @@
     X(update_running)                                                                                        \
     X(delete_running)                                                                                        \
     X(delete_ended)                                                                                          \
+    X(take_running)                                                                                          \
     X(running_names)                                                                                         \
     X(insert_ended)                                                                                          \
     X(update_ended)                                                                                          \
@@ -67,7 +68,7 @@ enum sqlite_statement {
 
 #define SQLITE_APPLICATION_ID 0x48617078 /* "Hapx" */
 #define SQLITE_SCHEMA_VERSION 1
-#define SQLITE_PAGE_BYTES     4096
+#define SQLITE_PAGE_BYTES     2048
 
 /* What the handles of one process know about the log of one database file. Hints only: nothing but
  * the time of checkpoints depends on them. */

@@ -1,8 +1,9 @@
 /* Batches. One BEGIN IMMEDIATE ... COMMIT each; every op reads its record, asks rules.h and writes
- * what that says. Two short cuts save look-ups, and neither decides anything:
+ * what that says. Three short cuts save look-ups, and none decides anything:
  *
  *   - a claim first tries to insert its identity, so that a fresh one needs no look-up;
- *   - a fenced op looks for its serial among the running records, without asking identity.
+ *   - a fenced op looks for its serial among the running records, without asking identity;
+ *   - a completion by a claimer that knows its record takes the running row away by its fence, unread.
  *
  * Pages written: a fresh claim one of identity and one of running; a completion one of running, of ended
  * and of the expiry index. The answer is bound where it stands, never copied. */
@@ -321,8 +322,13 @@ static int update_ended(struct sqlite_store *s, const struct record *r, const st
     return code == 0 ? sqlite_run(s, st, err) : code;
 }
 
-/* `names` stands on the row of running whose scope and key the new row takes over. */
-static int insert_ended(struct sqlite_store *s, sqlite3_stmt *names, const struct identity *id,
+/* A record's names, borrowed. */
+struct names {
+    struct slice scope;
+    struct slice key;
+};
+
+static int insert_ended(struct sqlite_store *s, const struct names *names, const struct identity *id,
                         const struct record *from, const struct record *to, const struct answer *answer,
                         hapax_error *err)
 {
@@ -337,25 +343,35 @@ static int insert_ended(struct sqlite_store *s, sqlite3_stmt *names, const struc
     sqlite3_bind_int64(st, 13, from->lease_ms);
     bind_fingerprint(st, 14, &from->fingerprint);
     sqlite3_bind_blob(st, 16, id->bytes, IDENTITY_BYTES, SQLITE_STATIC);
-    /* The only bindings that are copied, and so may want memory. */
-    int rc = sqlite3_bind_value(st, 17, sqlite3_column_value(names, 0));
-    rc = rc != SQLITE_OK ? rc : sqlite3_bind_value(st, 18, sqlite3_column_value(names, 1));
-    return rc == SQLITE_OK ? sqlite_run(s, st, err) : sqlite_fail(s, rc, err);
+    bind_text(st, 17, names->scope);
+    bind_text(st, 18, names->key);
+    return sqlite_run(s, st, err);
+}
+
+/* A text's bytes as they stand in the row: unlike sqlite3_column_text(), this wants no memory. */
+static struct slice bytes_of(sqlite3_stmt *st, int column)
+{
+    const void *ptr = sqlite3_column_blob(st, column);
+    return slice_of(ptr, (size_t)sqlite3_column_bytes(st, column));
 }
 
 static int move_to_ended(struct sqlite_store *s, const struct identity *id, const struct record *from,
                          const struct record *to, const struct answer *answer, hapax_error *err)
 {
-    sqlite3_stmt *names = sqlite_get(s, SQL_running_names, err);
-    if (names == NULL) {
+    sqlite3_stmt *st = sqlite_get(s, SQL_running_names, err);
+    if (st == NULL) {
         return err->code;
     }
-    sqlite3_bind_int64(names, 1, (int64_t)from->fence.serial);
-    int rc = sqlite3_step(names);
-    int code = rc == SQLITE_ROW    ? insert_ended(s, names, id, from, to, answer, err)
-               : rc == SQLITE_DONE ? sqlite_damaged(s, "its running row has gone", err)
-                                   : sqlite_fail(s, rc, err);
-    sqlite3_reset(names);
+    sqlite3_bind_int64(st, 1, (int64_t)from->fence.serial);
+    int rc = sqlite3_step(st);
+    int code = rc == SQLITE_DONE  ? sqlite_damaged(s, "its running row has gone", err)
+               : rc != SQLITE_ROW ? sqlite_fail(s, rc, err)
+                                  : 0;
+    if (code == 0) {
+        struct names names = {bytes_of(st, 0), bytes_of(st, 1)};
+        code = insert_ended(s, &names, id, from, to, answer, err);
+    }
+    sqlite3_reset(st);
     return code;
 }
 
@@ -460,10 +476,47 @@ static int insert(struct sqlite_store *s, struct store_op *op, const struct view
     return code == 0 ? insert_running(s, op, &d->next, err) : code;
 }
 
+/* A completion by a claimer that knows its record: it stands in running under this fence, or what is known is
+ * past and the long way finds out. */
+static int complete_known(struct sqlite_store *s, struct store_op *op, int64_t now_ms, bool *done,
+                          hapax_error *err)
+{
+    struct rule_decision d;
+    *done = false;
+    rule_decide(&d, op, op->claimed, s->owner, now_ms);
+    if (d.change != RULE_UPDATE || !d.with_answer) {
+        return 0;
+    }
+    sqlite3_stmt *st = sqlite_get(s, SQL_take_running, err);
+    if (st == NULL) {
+        return err->code;
+    }
+    sqlite3_bind_int64(st, 1, (int64_t)op->fence.serial);
+    sqlite3_bind_int64(st, 2, op->fence.attempt);
+    sqlite3_bind_blob(st, 3, op->id.bytes, IDENTITY_BYTES, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 4, op->claimed->lease_ms);
+    int code = sqlite_run(s, st, err);
+    if (code != 0 || sqlite3_changes(s->db) != 1) {
+        return code;
+    }
+    *done = true;
+    op->result = d.result;
+    op->found = d.found;
+    struct names names = {op->scope, op->key};
+    return insert_ended(s, &names, &op->id, op->claimed, &d.next, op->answer, err);
+}
+
 static int apply_one(struct sqlite_store *s, struct store_op *op, int64_t now_ms, hapax_error *err)
 {
     struct view v;
     bool ours;
+    if (op->kind == STORE_COMPLETE && op->claimed != NULL) {
+        bool done;
+        int known = complete_known(s, op, now_ms, &done, err);
+        if (known != 0 || done) {
+            return known;
+        }
+    }
     int code = look(s, op, &v, &ours, now_ms, err);
     if (code != 0) {
         return code;

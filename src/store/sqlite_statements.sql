@@ -72,6 +72,10 @@ WHERE serial = ?1;
 -- name: delete_running
 DELETE FROM running WHERE serial = ?1;
 
+-- The same, if it still is what a claimer knows; one row changed says that it was.
+-- name: take_running
+DELETE FROM running WHERE serial = ?1 AND attempt = ?2 AND digest = ?3 AND lease_ms = ?4;
+
 -- name: delete_ended
 DELETE FROM ended WHERE serial = ?1;
 

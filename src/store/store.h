@@ -49,13 +49,16 @@ struct store_op {
     /* COMPLETE, RELEASE, LOSE, EXTEND: the claim's. RESOLVE, FORGET: serial 0 means whatever record stands
      * there; else only the one with this fence (a finding about an older one changes nothing: STALE). */
     struct fence fence;
-    struct slice scope;             /* CLAIM */
-    struct slice key;               /* CLAIM */
+    struct slice scope;             /* CLAIM; COMPLETE with `claimed` */
+    struct slice key;               /* the same */
     struct fingerprint fingerprint; /* CLAIM; version 0: nothing to compare */
     int64_t lease_ms;               /* CLAIM, EXTEND: a duration, > 0 */
     int64_t ttl_ms;   /* CLAIM: > 0; COMPLETE: > 0 replaces the claim's, 0 keeps it; see below */
     bool take_over;   /* CLAIM: an unknown record of equal fingerprint becomes ours */
     bool want_answer; /* CLAIM, LOOKUP: read the answer of a done record */
+    /* COMPLETE, may be NULL: the record as the claim or the last extension of this fence reported it, and scope and
+     * key are the claim's. Spares a back end the reading of its own row; decides nothing: the fence does. */
+    const struct record *claimed;
     /* In: COMPLETE and RESOLVE borrow it. Out: CLAIM and LOOKUP with want_answer set it to an owned reference
      * (answer_drop) when the state is done, else to NULL. */
     struct answer *answer;

@@ -87,7 +87,8 @@ struct walk {
     struct store *model;
     uint64_t random;
     int64_t now;
-    struct fence fences[6]; /* the last one seen of each name */
+    struct fence fences[6];  /* the last one seen of each name */
+    struct record claims[6]; /* of each name, as a claim or an extension last reported it */
 };
 
 static uint32_t pick(struct walk *w, uint32_t below)
@@ -114,6 +115,9 @@ static struct store_op random_op(struct walk *w, uint32_t *name)
     op.want_answer = pick(w, 2) == 0;
     bool answers = op.kind == STORE_COMPLETE || (op.kind == STORE_RESOLVE && pick(w, 2) == 0);
     op.answer = answers ? small_answer() : NULL;
+    if (op.kind == STORE_COMPLETE && fence_equal(op.fence, w->claims[*name].fence) && pick(w, 4) > 0) {
+        op.claimed = &w->claims[*name];
+    }
     return op;
 }
 
@@ -150,6 +154,9 @@ static void random_batch(struct walk *w)
         }
         if (ops[i].found.state != RECORD_ABSENT) {
             w->fences[names[i]] = ops[i].found.fence;
+            if (ops[i].found.state == RECORD_RUNNING && ops[i].kind != STORE_LOOKUP) {
+                w->claims[names[i]] = ops[i].found;
+            }
         }
     }
 }

@@ -35,6 +35,7 @@ static const struct row {
     bool stale_attempt;
     bool stale_serial;
     bool with_answer;
+    bool knows; /* the claimer says what it knows of its record */
     const char *cells[STAGES];
 } rows[] = {
     {"claim", STORE_CLAIM, .cells = {"Arn", "Fr=", "Fu=", "Fu=", "Fd=", "Arn"}},
@@ -48,6 +49,12 @@ static const struct row {
      .cells = {"Ba-", "Sr=", "Su=", "Su=", "Sd=", "Ba-"}},
     {"complete, stale serial", STORE_COMPLETE, .with_answer = true, .stale_serial = true,
      .cells = {"Ba-", "Sr=", "Su=", "Su=", "Sd=", "Ba-"}},
+    {"complete, known", STORE_COMPLETE, .with_answer = true, .knows = true,
+     .cells = {"Ba-", "Ad=", "Su=", "Su=", "Sd=", "Ba-"}},
+    {"complete, known, stale attempt", STORE_COMPLETE, .with_answer = true, .knows = true,
+     .stale_attempt = true, .cells = {"Ba-", "Sr=", "Su=", "Su=", "Sd=", "Ba-"}},
+    {"complete, known, stale serial", STORE_COMPLETE, .with_answer = true, .knows = true,
+     .stale_serial = true, .cells = {"Ba-", "Sr=", "Su=", "Su=", "Sd=", "Ba-"}},
     {"release", STORE_RELEASE, .cells = {"Ba-", "Aa-", "Su=", "Su=", "Sd=", "Ba-"}},
     {"release, stale attempt", STORE_RELEASE, .stale_attempt = true,
      .cells = {"Ba-", "Sr=", "Su=", "Su=", "Sd=", "Ba-"}},
@@ -111,6 +118,14 @@ static void check_cell(struct store *s, const struct row *row, enum stage stage)
         before.serial = 0; /* so that any serial is a new one */
     }
     struct store_op op = op_of(row, name, before);
+    struct record known = {.state = RECORD_RUNNING,
+                           .fence = op.fence,
+                           .fingerprint = print_of(1),
+                           .claimed_ms = T0,
+                           .lease_ms = T0 + LEASE,
+                           .expires_ms = T0 + TTL,
+                           .ttl_ms = TTL};
+    op.claimed = row->knows ? &known : NULL;
     do_op(s, &op, now);
 
     static const char results[] = {[STORE_APPLIED] = 'A',
