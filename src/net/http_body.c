@@ -1,7 +1,8 @@
 /* The framing of a request's body: by length, or chunked (RFC 9112 sections 6 and 7.1).
  *
- * Exactly CR LF around chunks, sizes of hex digits only, nothing between size and CR but an extension. Framing that
- * outgrows the content it carries is refused: a stranger could otherwise keep us reading for nothing. */
+ * Exactly CR LF around chunks, sizes of hex digits only, nothing between size and CR but an extension, trailer lines
+ * with a name and a colon. Framing that outgrows the content it carries is refused: a stranger could otherwise keep us
+ * reading for nothing. */
 #include "net/http_head.h"
 
 enum state {
@@ -14,6 +15,7 @@ enum state {
     STATE_DATA_CR,
     STATE_DATA_LF,
     STATE_TRAILER_FIRST, /* the first byte of a trailer line, or the CR of the last line */
+    STATE_TRAILER_NAME,
     STATE_TRAILER,
     STATE_TRAILER_LF,
     STATE_END_LF,
@@ -57,6 +59,11 @@ static int hex_digit(char c)
 static bool is_text(char c)
 {
     return (uint8_t)c >= ' ' ? c != 0x7f : c == '\t';
+}
+
+static bool is_name(char c)
+{
+    return slice_is_token(slice_of(&c, 1));
 }
 
 static enum state size_byte(struct http_body *b, char c)
@@ -107,7 +114,9 @@ static enum state framing_byte(struct http_body *b, char c)
         if (c == '\r') {
             return STATE_END_LF;
         }
-        return is_text(c) && c != ' ' && c != '\t' && c != ':' ? STATE_TRAILER : STATE_BAD;
+        return is_name(c) ? STATE_TRAILER_NAME : STATE_BAD;
+    case STATE_TRAILER_NAME:
+        return c == ':' ? STATE_TRAILER : is_name(c) ? STATE_TRAILER_NAME : STATE_BAD;
     case STATE_TRAILER:
         return c == '\r' ? STATE_TRAILER_LF : is_text(c) ? STATE_TRAILER : STATE_BAD;
     case STATE_TRAILER_LF:

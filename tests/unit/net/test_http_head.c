@@ -435,6 +435,9 @@ static void chunks_with_anything_else_around_them_are_refused(void **state)
     check_body(-1, "0\r\n A: b\r\n\r\n", HTTP_BODY_BAD, "", 0);
     check_body(-1, "0\r\nA: b\r\n c\r\n\r\n", HTTP_BODY_BAD, "", 0);
     check_body(-1, "0\r\n\n", HTTP_BODY_BAD, "", 0);
+    check_body(-1, "0\r\nA\r\n\r\n", HTTP_BODY_BAD, "", 0);
+    check_body(-1, "0\r\nA B: c\r\n\r\n", HTTP_BODY_BAD, "", 0);
+    check_body(-1, "0\r\n{\"a\": 1}\r\n\r\n", HTTP_BODY_BAD, "", 0);
 }
 
 /* `unit` over and over: how many bytes are taken before the framing is refused. */
