@@ -113,6 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     answer_head_start(&used_before, bytes_max);
     FUZZ_CHECK(read_head(&used_before, text, &used) == step);
     check_same(&h, &used_before);
+    FUZZ_CHECK(!h.complete || h.keep_alive == used_before.keep_alive);
     if (step == ANSWER_HEAD_COMPLETE) {
         check_head(&h);
         check_rewritten(&h, SLICE_LITERAL("\r\n"));
