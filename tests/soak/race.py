@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from load import Books, Client, Operator, Shop, alive, config, nothing_is_left, reload, report_and_judge
+from load import Books, Client, Operator, Shop, alive, config, nothing_is_left, reload, report_and_judge, sanitizer_reports
 from harness import BUILD, HAPAX, Gateway, wait_until
 
 TTL_S = 2
@@ -97,6 +97,7 @@ def main():
                 with_lanes(books, shop, pathlib.Path(folder), options.seconds * 0.4)
         except AssertionError as error:  # a gateway that ended badly, with its log
             books.fail(str(error))
+        books.failures[:0] = sanitizer_reports(pathlib.Path(folder))
         shop.close()
     failures = report_and_judge(books, [*EXPECTED, "restart", "resolved", "expired"])
     if failures:
