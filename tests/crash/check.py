@@ -18,7 +18,7 @@ FINAL_MARKERS = {"executed", "replayed", "attached"}
 RETRY = {(409, "in-progress"), (503, "store-unavailable"), (503, "overloaded"), (502, "upstream-unreachable")}
 RETRY_AT_THE_END = {(409, "in-progress")}
 UNKNOWN_STATUSES = {"held": {409}, "unknown": {502, 504}}
-HANG_NS = 7_500_000_000  # clients wait 8 s, or leave within 16 ms
+HANG_NS = 25_000_000_000  # clients wait 30 s, or leave within 16 ms
 UNKNOWN = "unknown"
 
 

@@ -22,8 +22,7 @@ enum {
     KEYS_MAX = 1 << 20,
     RECENT = 200,  /* half of the old keys are taken from so many last ones */
     HOT_ASKS = 40, /* a shared key is taken so often, then the next one begins */
-    PATIENCE_US = 8000000,
-    END_PATIENCE_US = 30000000,
+    PATIENCE_US = 30000000,
     END_TRIES = 40,
 };
 
@@ -189,7 +188,7 @@ static void *ask_rest(void *arg)
     while ((at = atomic_fetch_add(&next_to_ask, 1)) < key_count) {
         bool final = false;
         for (int i = 0; i < END_TRIES && !final; i++) { /* the other payload may be the key's */
-            final = ask(c, end_port, keys[at], i % 2, "end", END_PATIENCE_US);
+            final = ask(c, end_port, keys[at], i % 2, "end", PATIENCE_US);
         }
     }
     hang_up(c);

@@ -33,7 +33,7 @@ FAULTS_SHOWN = 5
 # What a segment of SEGMENT_ROUNDS must have met, or it has tested nothing.
 MUST_MEET = ["executed", "replayed", "attached", "outcome-unknown", "key-reused", "released", "no answer", "503s",
              "keys held", "kills in a call"]
-MUST_MEET_POWER = ["cuts that hit the log", "cuts that hit the database"]
+MUST_MEET_POWER = ["cuts that hit the log"]
 
 
 def power_environment(folder, lie=None, kill=None):
@@ -85,8 +85,9 @@ class Segment:
         self.kills = []
         (folder / "powercut.journal").touch()  # the first gateway may die before it does anything
         self.load = Load(seed, folder)
-        self.gateway = Gateway(folder, config_for(self.load.url, wait="5s", threads=2),
-                               environment=power_environment(folder, lie) if power else None)
+        # Long times: on a slow machine, too, nothing but a kill or the upstream makes an outcome unknown.
+        config = config_for(self.load.url, wait="5s", lease="10m", timeout="10m", threads=2)
+        self.gateway = Gateway(folder, config, environment=power_environment(folder, lie) if power else None)
 
     def round(self, number):
         """Start, let it run for a while, kill. One in six dies before it listens, or soon after."""
@@ -123,9 +124,11 @@ class Segment:
             self.gateway.start()
             self.load.say(f"port {self.gateway.port}")
             self.load.stop()
+            self.gateway.stop()
         finally:
             self.load.end()
-            self.gateway.stop()
+            if self.gateway.process is not None:
+                self.gateway.kill()
         asks = check.read_asks(self.folder / "clients.log")
         return check.Story(asks, check.read_arrivals(self.folder / "upstream.log"), self.kills)
 

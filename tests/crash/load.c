@@ -82,6 +82,9 @@ bool send_all(int fd, const char *bytes, size_t count)
 {
     while (count > 0) {
         ssize_t n = send(fd, bytes, count, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
         if (n <= 0) {
             return false;
         }
@@ -96,7 +99,10 @@ static enum wire_end more(struct wire *w)
     if (w->have == WIRE_BYTES) {
         return WIRE_BROKEN;
     }
-    ssize_t n = recv(w->fd, w->room + w->have, WIRE_BYTES - w->have, 0);
+    ssize_t n;
+    do { /* with a time-out set, a machine that is paused and goes on interrupts it */
+        n = recv(w->fd, w->room + w->have, WIRE_BYTES - w->have, 0);
+    } while (n < 0 && errno == EINTR);
     if (n <= 0) {
         return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? WIRE_LATE : WIRE_CLOSED;
     }
@@ -197,9 +203,10 @@ int main(int argc, char **argv)
     char line[64];
     int at = 0;
     while (fgets(line, sizeof line, stdin) != NULL && strcmp(line, "stop\n") != 0) {
-        if (sscanf(line, "port %d", &at) != 1) {
+        if (strncmp(line, "port ", 5) != 0) {
             die(line);
         }
+        at = (int)strtol(line + 5, NULL, 10);
         tell(at, false);
     }
     if (feof(stdin)) {
