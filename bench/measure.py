@@ -192,7 +192,10 @@ def send_known_keys(port):
 def metric(admin, name):
     """A number of the gateway's metrics page, added up over its labels."""
     page = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=60).read().decode()
-    return sum(float(n) for n in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)", page, re.M))
+    numbers = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)", page, re.M)
+    if not numbers:
+        raise Unusable(f"the gateway has no metric {name}")
+    return sum(float(n) for n in numbers)
 
 
 # --- machine ---------------------------------------------------------------------------------------

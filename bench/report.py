@@ -36,6 +36,45 @@ def print_side(rows):
     print(f"Operations in a batch of hapax: {', '.join(sizes)}\n")
 
 
+def print_latency(found):
+    print("## Added latency, one connection, fresh keys\n")
+    table(["", "p50 ms", "p99 ms"],
+          [["nginx proxy_pass", f"{found['proxy_p50_ms']:.3f}", f"{found['proxy_p99_ms']:.3f}"],
+           ["hapax", f"{found['hapax_p50_ms']:.3f}", f"{found['hapax_p99_ms']:.3f}"],
+           ["added", f"{found['added_p50_ms']:.3f}", ""],
+           ["two syncs of this disk (4 KiB append + fdatasync)", f"{found['two_syncs_ms']:.3f}", ""],
+           ["added beyond them", f"{found['beyond_syncs_ms']:.3f}", ""]])
+
+
+def print_pairs(found):
+    print("## Library: pairs of claim and answer, 64 threads\n")
+    table(["", "pairs/s", "p50 ms", "p99 ms"],
+          [[name, f"{found[who]['pairs_per_s']:,.0f}", f"{found[who]['p50_ms']:.2f}", f"{found[who]['p99_ms']:.2f}"]
+           for name, who in [("hapax bench (SQLite WAL, synchronous=FULL)", "hapax"),
+                             ("Redis, appendfsync always: SET NX, SET", "redis")]])
+    print(f"Ratio: {found['ratio']:.2f}. Operations in a batch of hapax: {found['hapax']['batch']:.1f}\n")
+
+
+def print_keys(found):
+    print("## Many live keys against few, fresh keys\n")
+    for filled in found["filled"]:
+        print(f"- {filled['count']:,} keys: filled in {filled['seconds']:.1f} s, {filled['bytes'] / (1 << 20):,.0f} MiB")
+    print()
+    table(["live keys", "connections", "requests/s", "of few keys", "p50 ms", "p99 ms", "disk bytes/request",
+           "CPU us/request", "memory peak MiB"],
+          [[f"{r['keys']:,}", str(r["connections"]), f"{r['rps']:,.0f}", ratio(r["to_few"]), f"{r['p50_ms']:.2f}",
+            f"{r['p99_ms']:.2f}", f"{r['disk_bytes']:,.0f}", f"{r['cpu_us']:.1f}", f"{r['peak_mib']:.0f}"]
+           for r in found["rows"]])
+
+
+def print_expiry(found):
+    print(f"## {found['keys']:,} keys expire at once, {found['connections']} connections, fresh keys\n")
+    table(["phase", "requests/s", "p50 ms", "p99 ms", "worst p99 ms", "max ms", "not 2xx", "turns"],
+          [[name, f"{p['rps']:,.0f}", f"{p['p50_ms']:.2f}", f"{p['p99_ms']:.2f}", f"{p['worst_p99_ms']:.2f}",
+            f"{p['max_ms']:.1f}", str(p["bad"]), str(p["turns"])] for name, p in found["phases"].items()])
+    print(f"Removed while it was measured: {found['removed']:,.0f} in {found['removal_s']:.0f} s\n")
+
+
 def print_skipped(skipped):
     if skipped:
         print(f"Left out ({len(skipped)}):")
@@ -56,6 +95,25 @@ def side_value(load, connections, key):
     return find
 
 
+def value_of(part, *path):
+    def find(parts):
+        at = parts.get(part)
+        for step in path if at is not None else ():
+            at = at[step]
+        return at
+    return find
+
+
+def many_keys_ratio(parts):
+    rows = parts.get("keys", {}).get("rows")
+    return min(r["to_few"] for r in rows) if rows else None
+
+
+def expiry_p99_ratio(parts):
+    phases = parts.get("expiry", {}).get("phases")
+    return phases["during"]["p99_ms"] / phases["before"]["p99_ms"] if phases else None
+
+
 # What it is, how to find it, the bound, whether more is better, how to write it.
 TARGETS = [
     ("fresh keys, 32 connections, of proxy_pass", side_value("fresh", 32, "to_proxy"), 0.35, True, "{:.3f}"),
@@ -65,6 +123,10 @@ TARGETS = [
     ("fresh keys, 256 connections, of hand-built always", side_value("fresh", 256, "to_hand_built"), 1.0, True,
      "{:.3f}"),
     ("replays, 32 connections, of hand-built always", side_value("replays", 32, "to_hand_built"), 1.0, True, "{:.3f}"),
+    ("added latency beyond two syncs, one connection, ms", value_of("latency", "beyond_syncs_ms"), 0.5, False, "{:.3f}"),
+    ("library pairs, 64 threads, of Redis always", value_of("pairs", "ratio"), 1.0, True, "{:.3f}"),
+    ("fresh keys with many live keys, of few", many_keys_ratio, 0.8, True, "{:.3f}"),
+    ("p99 while keys expire, of before", expiry_p99_ratio, 2.0, False, "{:.3f}"),
 ]
 
 

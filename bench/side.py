@@ -11,10 +11,15 @@ LOADS = {"fresh": 0, "half": 50, "replays": 100}  # percent of repeats
 KEEPS_NOTHING = 2  # how many of the subjects come first and store no answers
 
 
-def start_subjects(bench):
+def start_plain_and_hapax(bench):
     upstream = start_upstream(bench.servers, bench.run)
-    to = upstream.port
-    subjects = [upstream, start_proxy(bench.servers, bench.run, to), start_hapax(bench.servers, bench.run, to)]
+    return [upstream, start_proxy(bench.servers, bench.run, upstream.port),
+            start_hapax(bench.servers, bench.run, upstream.port)]
+
+
+def start_subjects(bench):
+    subjects = start_plain_and_hapax(bench)
+    to = subjects[0].port
     for name, start in [
         (HAND_ALWAYS, lambda: start_hand_built(bench.servers, bench.run, to, "always")),
         (HAND_EVERYSEC, lambda: start_hand_built(bench.servers, bench.run, to, "everysec")),

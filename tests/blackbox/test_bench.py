@@ -164,3 +164,17 @@ def test_every_subject_answers_new_keys_and_replays(tmp_path):
     fresh = {row["subject"]: row for row in rows if row["load"] == "fresh"}
     assert fresh["nginx proxy_pass"]["to_proxy"] == 1
     assert found["targets"] and all({"target", "bound", "seen", "met"} == set(t) for t in found["targets"])
+
+
+def test_the_other_parts_measure_what_they_name(tmp_path):
+    needs("wrk", "nginx", "redis-server")
+    if is_sanitized():
+        pytest.skip("a benchmark of a sanitized build says nothing, and the release build runs this test")
+    found = run_bench(tmp_path, "--only", "latency,pairs,keys", "--seconds", "1", "--rounds", "1", "--connections", "8",
+                      "--keys", "10000")
+    assert found["skipped"] == [], found["skipped"]
+    parts = found["parts"]
+    assert parts["latency"]["hapax_p50_ms"] > 0 and parts["latency"]["two_syncs_ms"] > 0
+    assert parts["pairs"]["ratio"] > 0
+    assert [f["count"] for f in parts["keys"]["filled"]] == [50, 10000]
+    assert all(row["rps"] > 0 and row["bad"] == 0 for row in parts["keys"]["rows"])
