@@ -29,7 +29,8 @@ from harness import BUILD, Gateway, config_for  # noqa: E402
 
 CLIENTS = 64
 SEGMENT_ROUNDS = 50
-FAULTS_SHOWN = 5
+KEYS_SHOWN = 5
+FAULTS_SHOWN = 3  # of a key
 # What a segment of SEGMENT_ROUNDS must have met, or it has tested nothing.
 MUST_MEET = ["executed", "replayed", "attached", "outcome-unknown", "key-reused", "released", "no answer", "503s",
              "keys held", "kills in a call"]
@@ -140,9 +141,9 @@ class Segment:
 def report(segment, story, faults):
     print(f"FAILED: {segment.describe()}; logs and store: {segment.folder}")
     print(f"{len(faults)} faults about {len({f.key for f in faults})} keys")
-    for key in list(dict.fromkeys(f.key for f in faults))[:FAULTS_SHOWN]:
+    for key in list(dict.fromkeys(f.key for f in faults))[:KEYS_SHOWN]:
         print(f"\nkey {key}:")
-        for fault in (f for f in faults if f.key == key):
+        for fault in [f for f in faults if f.key == key][:FAULTS_SHOWN]:
             number = 1 + sum(at < fault.at for at, _ in segment.kills)
             print(f"  {fault.at / 1e9:.6f}  round {number}: {fault.text}")
         print("history:")
