@@ -223,7 +223,7 @@ def test_a_loop_that_stands_stops_neither_the_other_one_nor_a_reload(two_loops, 
 
 
 def test_what_a_loop_that_stands_has_running_keeps_its_lease_and_is_not_run_by_the_other(start, upstream):
-    gateway = start(config_for(upstream, threads="2", wait="0", lease="300ms"))
+    gateway = start(config_for(upstream, threads="2", wait="0", lease="6s"))
     split = Split(gateway)
     release = threading.Event()
     upstream.answer = Answer(201, [], b"one", wait=release)
