@@ -26,7 +26,7 @@ struct inflight {
     struct engine_op *first; /* waiters, the oldest first */
     struct engine_op *last;
     uint32_t waiter_count;
-    char *names;                 /* OURS: scope and key, owned; NULL: not remembered */
+    char *names; /* OURS: scope and key, owned; NULL: not remembered */
     uint32_t scope_bytes;
     uint32_t key_bytes;
     bool heartbeat;              /* OURS */
