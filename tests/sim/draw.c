@@ -57,8 +57,9 @@ static void draw_limits(struct sim *s)
 
 static void make_targets(struct sim *s)
 {
-    size_t tenants = 1 + sim_below(s, 2);
-    size_t keys = 1 + sim_below(s, SIM_KEYS_MAX / 2);
+    bool one = sim_chance(s, 30);
+    size_t tenants = one ? 1 : 1 + sim_below(s, 2);
+    size_t keys = one ? 1 : 1 + sim_below(s, SIM_KEYS_MAX / 2);
     s->target_count = tenants * keys;
     for (size_t i = 0; i < s->target_count; i++) {
         struct target *t = &s->targets[i];
@@ -68,7 +69,7 @@ static void make_targets(struct sim *s)
         HAPAX_ASSERT(identity_make(&t->id, slice_text(t->scope), slice_text(t->key), NULL) == 0);
         worlds_init(&t->worlds, &s->serial_max, sim_known_dead, s);
         t->contents_run = 0;
-        t->removed_mono_ms = 0;
+        t->still_mono_ms = 0;
         t->removed_count = 0;
     }
 }

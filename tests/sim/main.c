@@ -15,8 +15,9 @@
 static struct sim simulation;
 
 struct totals {
-    uint64_t calls, runs, doubts, lives;
+    uint64_t calls, runs, doubts, lives, given_up;
     uint64_t told[16];
+    uint64_t digest;
 };
 
 static void count(struct totals *t, const struct sim_result *r)
@@ -25,6 +26,8 @@ static void count(struct totals *t, const struct sim_result *r)
     t->runs += r->runs;
     t->doubts += r->doubts;
     t->lives += r->lives;
+    t->given_up += r->given_up;
+    t->digest = t->digest * 31 + r->digest;
     for (size_t i = 0; i < 16; i++) {
         t->told[i] += r->told[i];
     }
@@ -33,12 +36,12 @@ static void count(struct totals *t, const struct sim_result *r)
 static void report(uint64_t seeds, const struct totals *t, int64_t ms)
 {
     printf("%" PRIu64 " seeds in %.1f s: %" PRIu64 " answers, %" PRIu64 " executions, %" PRIu64
-           " lost answers, %" PRIu64 " engines;",
-           seeds, (double)ms / 1000, t->calls, t->runs, t->doubts, t->lives);
+           " lost answers, %" PRIu64 " engines, %" PRIu64 " seeds not judged to their end;",
+           seeds, (double)ms / 1000, t->calls, t->runs, t->doubts, t->lives, t->given_up);
     for (int v = VERDICT_FRESH; v <= VERDICT_UNKNOWN; v++) {
-        printf(" %s %" PRIu64 "%s", verdict_name((enum engine_verdict)v), t->told[v],
-               v == VERDICT_UNKNOWN ? "\n" : ",");
+        printf(" %s %" PRIu64 ",", verdict_name((enum engine_verdict)v), t->told[v]);
     }
+    printf(" digest %016" PRIx64 "\n", t->digest);
 }
 
 /* What led to the failure: the same seed once more, with the lines of its target and of the nodes. */
@@ -74,7 +77,8 @@ static int run_one(uint64_t seed, enum sim_broken broken)
 {
     struct sim_result r;
     sim_run(&simulation, seed, broken, true, -1, &r);
-    printf("seed %" PRIu64 ": %s\n", seed, r.failed ? r.why : "every promise is kept");
+    printf("seed %" PRIu64 ": %s, digest %016" PRIx64 "\n", seed, r.failed ? r.why : "every promise is kept",
+           r.digest);
     return r.failed ? 1 : 0;
 }
 

@@ -45,6 +45,9 @@ static int shim_apply(struct store *s, struct store_op *const *ops, size_t n, in
         }
         code = error_set(err, HAPAX_E_TIMEOUT, 0, "this node died at its commit");
     }
+    if (code != 0) {
+        m->sim->nodes[m->node].trouble_mono_ms = m->sim->now.mono_ms;
+    }
     for (size_t i = 0; i < n; i++) {
         if (ops[i]->kind == STORE_EXTEND && is_own(m->lane, ops[i])) {
             oracle_heartbeat(m->sim, m->life, ops[i], code);
@@ -100,11 +103,16 @@ static void shim_close(struct store *s)
     free(m);
 }
 
-static struct shim *wrap(struct sim *s, struct lane *l, int life)
+static struct shim *wrap(struct sim *s, struct lane *l, size_t node)
 {
     struct shim *m = calloc(1, sizeof *m);
     HAPAX_ASSERT(m != NULL);
-    *m = (struct shim){.inner = l->store, .backend = *l->store->backend, .sim = s, .lane = l, .life = life};
+    *m = (struct shim){.inner = l->store,
+                       .backend = *l->store->backend,
+                       .sim = s,
+                       .lane = l,
+                       .node = node,
+                       .life = s->nodes[node].life};
     m->backend.apply = shim_apply;
     m->backend.sweep = shim_sweep;
     m->backend.abandon = shim_abandon;
@@ -159,13 +167,14 @@ bool node_open(struct sim *s, size_t number)
         return false;
     }
     n->life = (int)s->life_count++;
+    n->trouble_mono_ms = s->now.mono_ms;
     s->lives[n->life] = (struct life){.remote = n->remote};
     if (n->remote) {
         move_far_away(n->engine);
     }
     for (uint32_t i = 0; i < engine_lane_count(n->engine); i++) {
         HAPAX_ASSERT(i < SIM_LANES_MAX);
-        n->shims[i] = wrap(s, engine_lane(n->engine, i), n->life);
+        n->shims[i] = wrap(s, engine_lane(n->engine, i), number);
     }
     engine_port_init(&n->port, no_wake, NULL);
     sim_note(s, -1, "node %zu starts%s", number, n->remote ? ", on a host of its own" : "");

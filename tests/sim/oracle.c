@@ -55,12 +55,25 @@ static int read_answer(const struct answer *a)
 
 /* --- judging --- */
 
+static void note_worlds(struct sim *s, struct target *t)
+{
+    s->given_up = s->given_up || t->worlds.too_many;
+    for (size_t i = 0; i < t->worlds.count; i++) {
+        if (t->worlds.of[i].state == RECORD_RUNNING) {
+            t->still_mono_ms = -1;
+            return;
+        }
+    }
+    t->still_mono_ms = t->still_mono_ms >= 0 ? t->still_mono_ms : s->now.mono_ms;
+}
+
 static void expect(struct sim *s, struct target *t, const struct deed *d, struct said said)
 {
     char why[SIM_WHY_MAX];
     if (!worlds_hear(&t->worlds, d, &said, s->now.wall_ms, why, sizeof why)) {
         sim_fail(s, (int)(t - s->targets), "%s", why);
     }
+    note_worlds(s, t);
 }
 
 /* An answer was lost: what was asked for may have been done. */
@@ -71,12 +84,12 @@ static void doubt(struct sim *s, struct target *t, const struct deed *d)
         t->contents_run |= 1U << d->content;
     }
     worlds_doubt(&t->worlds, d, s->now.wall_ms);
+    note_worlds(s, t);
 }
 
 /* A FORGET has, or may have, taken effect: caches may go on with what it took away, for a while. */
 static void note_removed(struct sim *s, struct target *t)
 {
-    t->removed_mono_ms = s->now.mono_ms;
     for (size_t i = 0; i < t->worlds.count; i++) {
         const struct world *w = &t->worlds.of[i];
         if (w->state == RECORD_DONE) {
@@ -140,6 +153,7 @@ static void hear_answer(struct sim *s, struct call *c, struct target *t)
         s->runs[completion->run].content == c->deed.content) {
         if (worlds_hear_early(&t->worlds, &completion->deed, s->now.wall_ms)) {
             completion->told_early = true;
+            note_worlds(s, t);
             return;
         }
     }
@@ -341,7 +355,7 @@ void oracle_reply(struct engine_op *op)
         mix(s, (uint64_t)s->now.mono_ms);
     }
     note_reply(s, c);
-    if (!sim_failed(s)) {
+    if (!sim_failed(s) && !s->given_up) {
         struct target *t = &s->targets[c->target];
         if (c->replies > 1) {
             sim_fail(s, c->target, "#%d is answered %d times", c->number, c->replies);
@@ -356,7 +370,7 @@ void oracle_reply(struct engine_op *op)
 
 void oracle_heartbeat(struct sim *s, int life, const struct store_op *op, int code)
 {
-    for (size_t i = 0; i < s->target_count && !sim_failed(s); i++) {
+    for (size_t i = 0; i < s->target_count && !sim_failed(s) && !s->given_up; i++) {
         struct target *t = &s->targets[i];
         if (!identity_equal(&t->id, &op->id)) {
             continue;
@@ -385,6 +399,24 @@ static bool of_lane(const struct sim *s, const struct call *c, size_t node, uint
     const struct node *n = &s->nodes[node];
     return c->submitted && c->replies == 0 && c->life == n->life &&
            s->targets[c->target].id.bytes[IDENTITY_BYTES - 1] % engine_lane_count(n->engine) == lane;
+}
+
+/* A waiter for another process's run polls for its end, at least every LANE_POLL_MS_MAX while the store works. One for
+ * its own engine's run has no need to: it hears of the end, or of the end of the lease by the monotonic clock (a wall
+ * clock that jumps may have ended it before). */
+static bool missed_the_end(const struct sim *s, const struct call *c)
+{
+    int64_t still = s->targets[c->target].still_mono_ms;
+    int64_t trouble = s->nodes[c->node].trouble_mono_ms;
+    int64_t since = still > trouble ? still : trouble;
+    since = since > c->collected_mono_ms ? since : c->collected_mono_ms;
+    for (size_t i = 0; i < s->run_count; i++) {
+        const struct run *r = &s->runs[i];
+        if (r->target == c->target && r->life == c->life && (!r->settled || r->elsewhere)) {
+            return false;
+        }
+    }
+    return still >= 0 && !s->given_up && s->now.mono_ms > since + LANE_POLL_MS_MAX;
 }
 
 static void check_counts(struct sim *s, size_t node, const uint32_t waiting[SIM_KEYS_MAX])
@@ -430,6 +462,8 @@ void oracle_after_turn(struct sim *s, size_t node, uint32_t lane, bool idle)
         } else if (c->collected_mono_ms + c->wait_ms <= s->now.mono_ms) {
             sim_fail(s, c->target, "#%d waits longer than the %lld ms that it asked for", c->number,
                      (long long)c->wait_ms);
+        } else if (missed_the_end(s, c)) {
+            sim_fail(s, c->target, "#%d still waits for an execution that is over", c->number);
         }
     }
     if (idle && !sim_failed(s)) {

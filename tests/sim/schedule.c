@@ -399,6 +399,7 @@ static void begin_run(struct sim *s, uint64_t seed, enum sim_broken broken, bool
     s->answer_count = 0;
     s->answers_heard = 0;
     s->failed_target = -1;
+    s->given_up = false;
     s->why[0] = '\0';
     s->seed = s->random = seed;
     s->digest = UINT64_C(0xcbf29ce484222325);
@@ -521,6 +522,7 @@ static void end_run(struct sim *s)
 static void give_result(const struct sim *s, struct sim_result *out)
 {
     *out = (struct sim_result){.failed = sim_failed(s),
+                               .given_up = s->given_up,
                                .failed_target = s->failed_target,
                                .digest = s->digest,
                                .calls = s->answers_heard,
@@ -541,7 +543,7 @@ void sim_run(struct sim *s, uint64_t seed, enum sim_broken broken, bool trace, i
 {
     begin_run(s, seed, broken, trace, trace_target);
     unsigned steps = 20 + sim_below(s, 280);
-    for (unsigned i = 0; i < steps && !sim_failed(s); i++) {
+    for (unsigned i = 0; i < steps && !sim_failed(s) && !s->given_up; i++) {
         step(s);
     }
     end_run(s);

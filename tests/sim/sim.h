@@ -55,6 +55,7 @@ struct shim {
     struct store_backend backend;
     struct sim *sim;
     struct lane *lane;
+    size_t node;
     int life;
     bool dead;
     enum { DIE_NEVER, DIE_BEFORE, DIE_AFTER } die_at_next;
@@ -71,6 +72,7 @@ struct node {
     int life;
     bool remote;
     bool has_port;
+    int64_t trouble_mono_ms; /* the last time that its store failed */
     struct engine_port port;
     struct shim *shims[SIM_LANES_MAX];
 };
@@ -81,8 +83,8 @@ struct target {
     char scope[32];
     char key[16];
     struct worlds worlds;
-    unsigned contents_run;   /* a bit for each content that was, or may have been, claimed */
-    int64_t removed_mono_ms; /* a known answer was, or may have been, forgotten by hand; 0: never */
+    unsigned contents_run; /* a bit for each content that was, or may have been, claimed */
+    int64_t still_mono_ms; /* since when nobody can be running it; -1: somebody may */
     size_t removed_count;
     struct {
         int answer;
@@ -163,12 +165,14 @@ struct sim {
 
     uint64_t answers_heard;
     uint64_t digest; /* of all answers, in order */
+    bool given_up;   /* too many answers were lost to judge any more */
     int failed_target;
     char why[SIM_WHY_MAX]; /* empty: no promise is broken */
 };
 
 struct sim_result {
     bool failed;
+    bool given_up; /* from some point on nothing was judged */
     int failed_target;
     uint64_t digest;
     uint64_t calls;

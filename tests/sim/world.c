@@ -2,8 +2,6 @@
  * possible. */
 #include "world.h"
 
-#include "base/assert.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -158,9 +156,6 @@ static bool fits(const struct worlds *all, const struct world *seen, const struc
     if (d->kind == ENGINE_LOOKUP && e->told == TOLD_APPLIED) {
         bool same = s->state == seen->state && s->fence.attempt == seen->fence.attempt &&
                     (seen->fence.serial == 0 || seen->fence.serial == s->fence.serial);
-        e->changes = seen->fence.serial == 0;
-        e->next = *seen;
-        e->next.fence = s->fence;
         return same && (seen->state != RECORD_DONE || seen->answer == s->answer);
     }
     return true;
@@ -190,7 +185,10 @@ static void add(struct worlds *w, const struct world *one)
             return;
         }
     }
-    HAPAX_ASSERT(w->count < WORLDS_MAX); /* the scheduler asks before it loses so many answers */
+    if (w->count == WORLDS_MAX) {
+        w->too_many = true;
+        return;
+    }
     w->of[w->count++] = *one;
 }
 
@@ -198,6 +196,7 @@ static bool keep(struct worlds *w, const struct worlds *kept)
 {
     if (kept->count > 0) {
         w->count = kept->count;
+        w->too_many = w->too_many || kept->too_many;
         memcpy(w->of, kept->of, kept->count * sizeof kept->of[0]);
     }
     return kept->count > 0;
@@ -218,7 +217,11 @@ static size_t hear(const struct worlds *w, const struct deed *d, const struct sa
             fitting++;
             if (kept != NULL) {
                 /* Nothing was written: the record stays as it was, but that an abandoned one was is known now. */
-                add(kept, e.changes ? &e.next : j == 1 ? &seen[1] : &w->of[i]);
+                struct world stays = j == 1 ? seen[1] : w->of[i];
+                if (d->kind == ENGINE_LOOKUP && s->told == TOLD_APPLIED) {
+                    stays.fence = s->fence;
+                }
+                add(kept, e.changes ? &e.next : &stays);
             }
         }
     }
@@ -254,6 +257,7 @@ bool worlds_hear(struct worlds *w, const struct deed *d, const struct said *s, i
 {
     struct worlds kept;
     kept.count = 0;
+    kept.too_many = false;
     if (hear(w, d, s, now_ms, &kept) == 0) {
         struct world seen[2];
         looks(w, &w->of[0], now_ms, seen);
@@ -313,6 +317,7 @@ bool worlds_know(struct worlds *w, int answer, int64_t now_ms)
 {
     struct worlds kept;
     kept.count = 0;
+    kept.too_many = false;
     for (size_t i = 0; i < w->count; i++) {
         if (knows(&w->of[i], answer, now_ms)) {
             add(&kept, &w->of[i]);
@@ -326,6 +331,7 @@ bool worlds_hear_early(struct worlds *w, const struct deed *complete, int64_t no
     struct said applied = {.told = TOLD_APPLIED, .answer = NO_ANSWER};
     struct worlds kept;
     kept.count = 0;
+    kept.too_many = false;
     hear(w, complete, &applied, now_ms, &kept);
     for (size_t i = 0; i < w->count; i++) {
         if (knows(&w->of[i], complete->answer, now_ms)) {

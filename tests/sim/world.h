@@ -9,7 +9,7 @@
 #include "core/record.h"
 #include "engine/engine.h"
 
-#define WORLDS_MAX 96
+#define WORLDS_MAX 256
 #define NO_ANSWER  (-1)
 
 struct world {
@@ -57,6 +57,7 @@ struct said {
 
 struct worlds {
     size_t count;
+    bool too_many; /* there were more: what is kept may lack the true one, and judges nothing any more */
     struct world of[WORLDS_MAX];
     uint64_t *serial_max; /* the largest serial of the store that anybody was told; never reused */
     /* Is this life of an engine over, and can others on its host tell? */
