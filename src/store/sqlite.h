@@ -89,6 +89,7 @@ struct sqlite_store {
 
     sqlite3 *db;                         /* NULL: not connected; the next call tries */
     bool broken;                         /* the connection must not be used again */
+    bool in_doubt;                       /* its last commit failed after something may have been written */
     sqlite3_stmt *statements[SQL_COUNT]; /* prepared at first use */
     dev_t device;                        /* of the file that is open */
     ino_t inode;

@@ -100,7 +100,11 @@ int sqlite_commit(struct sqlite_store *s, hapax_error *err)
     if (code == 0 && s->by_hand) {
         code = run_plain(s, SQL_next_generation, err);
     }
-    return code == 0 ? run_plain(s, SQL_commit, err) : code;
+    if (code == 0) {
+        code = run_plain(s, SQL_commit, err);
+        s->in_doubt = code != 0;
+    }
+    return code;
 }
 
 static void bind_text(sqlite3_stmt *st, int at, struct slice text)

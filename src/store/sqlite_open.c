@@ -44,16 +44,21 @@ static int wait_for_lock(void *ctx, int tries)
     return 1;
 }
 
-static void disconnect(struct sqlite_store *s)
+static void finalize(struct sqlite_store *s)
 {
     for (size_t i = 0; i < SQL_COUNT; i++) {
         sqlite3_finalize(s->statements[i]);
         s->statements[i] = NULL;
     }
+}
+
+static void disconnect(struct sqlite_store *s)
+{
+    finalize(s);
     /* The hook's context goes with the log: no commit may follow. */
     sqlite3_close(s->db);
     s->db = NULL;
-    s->broken = false;
+    s->broken = s->in_doubt = false;
     sqlite_log_detach(s);
 }
 
@@ -252,13 +257,42 @@ static int connect(struct sqlite_store *s, bool create, hapax_error *err)
     return code;
 }
 
+static bool same_file(const struct sqlite_store *s)
+{
+    struct stat st;
+    return stat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode;
+}
+
+/* A commit that failed may stand in the log all the same, up to its last frame: whoever opens the file with nobody
+ * else there recovers the log and finds it committed, though it was reported as failed. As long as a connection
+ * stays, its index of the log holds, which does not name those frames, and the next commit writes over them. So the
+ * old connection goes when there is a new one, never before. */
+static int replace_connection(struct sqlite_store *s, hapax_error *err)
+{
+    finalize(s);
+    struct sqlite_store old = *s;
+    s->db = NULL;
+    s->log = NULL;
+    s->broken = s->in_doubt = false;
+    int code = connect(s, false, err);
+    if (code == 0 || code == HAPAX_E_STORE_CORRUPT) {
+        disconnect(&old); /* with what is damaged, only starting anew can help */
+    } else {
+        s->db = old.db;
+        s->log = old.log;
+        s->broken = s->in_doubt = true;
+    }
+    return code;
+}
+
 int sqlite_usable(struct sqlite_store *s, hapax_error *err)
 {
-    if (s->db != NULL && !s->broken) {
-        struct stat st;
-        if (stat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode) {
-            return 0;
-        }
+    bool same = s->db != NULL && same_file(s);
+    if (same && !s->broken) {
+        return 0;
+    }
+    if (same && s->in_doubt && sqlite3_get_autocommit(s->db)) {
+        return replace_connection(s, err);
     }
     disconnect(s);
     return connect(s, false, err);

@@ -8,6 +8,9 @@
  * batch was changed; `result` and the outputs of the ops are then undefined, but no op owns an
  * answer. One exception has a name: HAPAX_E_TIMEOUT means that a back end could not learn whether
  * the transaction was committed (only those that say so in `capabilities` ever return it).
+ * And one limit: where the commit itself failed on the disk and then the process died, without another
+ * commit in between, the next to open may find the batch applied, as a whole (SQLite: its log was written,
+ * but not known to be). Its claims are a dead owner's then, and so unknown.
  * Ops on one identity take effect in their order in the batch. An op never fails on its own account:
  * what can go wrong with one is a result.
  *
