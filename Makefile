@@ -22,7 +22,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 
 test: ready ## Everything set up and every test; what CI calls
 	@$(MAKE) --no-print-directory all quick model sim blackbox crash clang asan tsan
-	@$(MAKE) --no-print-directory fault PLACES=20
+	@$(MAKE) --no-print-directory fault PLACES=12
 	@$(MAKE) --no-print-directory soak MIN=0.6
 
 quick: unit meta ## Unit and meta tests, under 30 s

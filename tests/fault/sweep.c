@@ -84,6 +84,11 @@ bool sweep_disarm(void)
     return injected;
 }
 
+bool sweep_single(void)
+{
+    return !at_from_there_on;
+}
+
 static long grown_by(void (*run)(void *ctx), void *ctx)
 {
     long before = alloc_live();

@@ -30,6 +30,7 @@ void sweep(const char *name, void (*run)(void *ctx), void *ctx);
 /* Inside a run. */
 void sweep_arm(void);
 bool sweep_disarm(void); /* was a fault injected? */
+bool sweep_single(void); /* is it one fault alone? */
 
 #define CHECK(condition, ...)                                                                                \
     ((condition) ? (void)0 : sweep_failed(__FILE__, __LINE__, #condition, __VA_ARGS__))
