@@ -1,6 +1,32 @@
-"""What a run prints: the machine, a table for each part, what was left out and why, the targets."""
+"""What a run prints, as Markdown: the machine, a table for each part, what was left out and why, the targets. And
+how that gets into a document (--into), between the marks of its part, so that no figure is copied by hand."""
+
+import contextlib
+import io
+import re
+import sys
 
 from subjects import HAPAX_NAME, MODES
+
+
+def fill_in(path, name, text):
+    """Put text between the lines <!-- bench:NAME --> and <!-- end --> of a document."""
+    place = re.compile(rf"(<!-- bench:{name} -->\n).*?(<!-- end -->)", re.S)
+    document = path.read_text()
+    if not place.search(document):
+        sys.exit(f"bench: {path} has no place for {name}: <!-- bench:{name} --> and <!-- end -->")
+    path.write_text(place.sub(lambda found: found[1] + text.strip("\n") + "\n" + found[2], document, count=1))
+
+
+def deliver(options, name, show, *arguments):
+    """Print a part, and put it into the document where one is given."""
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        show(*arguments)
+    if options.into:
+        fill_in(options.into, name, text.getvalue())
+    if not options.json:
+        sys.stdout.write(text.getvalue())
+        sys.stdout.flush()
 
 
 def table(titles, rows):
@@ -17,12 +43,12 @@ def ratio(value):
 
 def print_facts(facts):
     for name, value in facts.items():
-        print(f"{name + ':':14}{value}")
+        print(f"- {name}: {value}")
     print()
 
 
 def print_side(rows):
-    print("## Side by side\n")
+    print("### Side by side\n")
     for name in dict.fromkeys(r["subject"] for r in rows):
         print(f"- {name}: {MODES[name]}")
     print()
@@ -37,7 +63,7 @@ def print_side(rows):
 
 
 def print_latency(found):
-    print("## Added latency, one connection, fresh keys\n")
+    print("### Added latency, one connection, fresh keys\n")
     table(["", "p50 ms", "p99 ms"],
           [["nginx proxy_pass", f"{found['proxy_p50_ms']:.3f}", f"{found['proxy_p99_ms']:.3f}"],
            ["hapax", f"{found['hapax_p50_ms']:.3f}", f"{found['hapax_p99_ms']:.3f}"],
@@ -47,7 +73,7 @@ def print_latency(found):
 
 
 def print_pairs(found):
-    print("## Library: pairs of claim and answer, 64 threads\n")
+    print("### Library: pairs of claim and answer, 64 threads\n")
     table(["", "pairs/s", "p50 ms", "p99 ms"],
           [[name, f"{found[who]['pairs_per_s']:,.0f}", f"{found[who]['p50_ms']:.2f}", f"{found[who]['p99_ms']:.2f}"]
            for name, who in [("hapax bench (SQLite WAL, synchronous=FULL)", "hapax"),
@@ -56,7 +82,7 @@ def print_pairs(found):
 
 
 def print_keys(found):
-    print("## Many live keys against few, fresh keys\n")
+    print("### Many live keys against few, fresh keys\n")
     for filled in found["filled"]:
         print(f"- {filled['count']:,} keys: filled in {filled['seconds']:.1f} s, {filled['bytes'] / (1 << 20):,.0f} MiB")
     print()
@@ -68,11 +94,18 @@ def print_keys(found):
 
 
 def print_expiry(found):
-    print(f"## {found['keys']:,} keys expire at once, {found['connections']} connections, fresh keys\n")
+    print(f"### {found['keys']:,} keys expire at once, {found['connections']} connections, fresh keys\n")
     table(["phase", "requests/s", "p50 ms", "p99 ms", "worst p99 ms", "max ms", "not 2xx", "turns"],
           [[name, f"{p['rps']:,.0f}", f"{p['p50_ms']:.2f}", f"{p['p99_ms']:.2f}", f"{p['worst_p99_ms']:.2f}",
             f"{p['max_ms']:.1f}", str(p["bad"]), str(p["turns"])] for name, p in found["phases"].items()])
     print(f"Removed while it was measured: {found['removed']:,.0f} in {found['removal_s']:.0f} s\n")
+
+
+def print_instructions(rows, width, rounds, requests):
+    print(f"### Instructions a request: {width} in step, median of {rounds} times {requests}\n")
+    table(["", "loop", "lane", "other threads", "operations in a batch", "rounds apart by"],
+          [[r["kind"], f"{r['loop']:,.0f}", f"{r['lane']:,.0f}", f"{r['other']:,.0f}", f"{r['batch']:.1f}",
+            f"{r['spread']:.1%}"] for r in rows])
 
 
 def print_skipped(skipped):
@@ -139,7 +172,12 @@ def check_targets(parts):
 
 
 def print_targets(targets):
-    print("## Targets\n")
+    print("### Targets\n")
     words = {True: "met", False: "not met", None: ""}
     table(["target", "bound", "seen", ""],
           [[t["target"], t["bound"], t["seen"] or "not measured", words[t["met"]]] for t in targets])
+
+
+def print_end(skipped, targets):
+    print_skipped(skipped)
+    print_targets(targets)

@@ -81,11 +81,12 @@ def start_proxy(servers, run, upstream):
     return Subject(PROXY, *nginx(servers, run, "proxy", PROXY_PASS, upstream=upstream))
 
 
-def start_hapax(servers, run, upstream, name="hapax", store=None):
+def start_hapax(servers, run, upstream, name="hapax", store=None, under=()):
+    """`under`: a command that runs the gateway, such as valgrind."""
     port, admin = free_ports(2)
     config = run / f"{name}.yaml"
     config.write_text(CONFIG.format(port=port, admin=admin, upstream=upstream, store=store or run / f"{name}.db"))
-    process = servers.start([HAPAX, "serve", "--config", config], port, run / f"{name}.log")
+    process = servers.start([*under, HAPAX, "serve", "--config", config], port, run / f"{name}.log")
     return Subject(HAPAX_NAME, port, [process], admin)
 
 

@@ -178,3 +178,16 @@ def test_the_other_parts_measure_what_they_name(tmp_path):
     assert parts["pairs"]["ratio"] > 0
     assert [f["count"] for f in parts["keys"]["filled"]] == [50, 10000]
     assert all(row["rps"] > 0 and row["bad"] == 0 for row in parts["keys"]["rows"])
+
+
+def test_instructions_are_counted_for_the_loop_and_the_lane_apart(tmp_path):
+    needs("valgrind", "vgdb", "nginx")
+    if is_sanitized():
+        pytest.skip("valgrind can't run a sanitized build")
+    done = subprocess.run([sys.executable, ROOT / "bench" / "instructions", "--json", "--requests", "32", "--width", "8",
+                           "--rounds", "1"], capture_output=True, text=True, timeout=4 * PATIENCE_S,
+                          env={**os.environ, "BENCH_DIR": str(tmp_path), "HAPAX_BUILD": str(HAPAX.parent)})
+    assert done.returncode == 0, done.stderr[-3000:]
+    fresh, replay = json.loads(done.stdout)
+    assert fresh["loop"] > 1000 and fresh["lane"] > 1000 and replay["loop"] > 1000
+    assert replay["lane"] < fresh["lane"] and fresh["batch"] >= 1
