@@ -1,6 +1,7 @@
 /* application/x-www-form-urlencoded (core/form.h): the text.
  *
- * Would catch: a bad escape that is taken or a good one that is refused; a pair that is lost, added or cut; a canonical
+ * Would catch: a bad escape that is taken or a good one that is refused; a pair that is lost, added or cut, or reads
+ * as something else; a canonical
  * form that depends on the order of names, on how characters are escaped or on empty pieces; one that does not
  * depend on a value. */
 #include "fuzz.h"
@@ -33,6 +34,43 @@ static size_t pieces_of(struct slice text)
         n += text.ptr[i] != '&' && (i == 0 || text.ptr[i - 1] == '&');
     }
     return n;
+}
+
+static char undo_escape(struct slice text, size_t *i)
+{
+    char digits[3] = {0};
+    if (text.ptr[*i] != '%') {
+        return text.ptr[*i] == '+' ? ' ' : text.ptr[*i];
+    }
+    memcpy(digits, text.ptr + *i + 1, 2);
+    *i += 2;
+    return (char)strtoul(digits, NULL, 16);
+}
+
+/* The bytes of `text` from *i on up to one of `ends`, decoded one by one, are those of `decoded`. */
+static bool reads_as(struct slice text, size_t *i, const char *ends, struct slice decoded)
+{
+    size_t at = 0;
+    for (; *i < text.len && (text.ptr[*i] == '\0' || strchr(ends, text.ptr[*i]) == NULL); ++*i, at++) {
+        char c = undo_escape(text, i);
+        if (at == decoded.len || decoded.ptr[at] != c) {
+            return false;
+        }
+    }
+    return at == decoded.len;
+}
+
+static void check_pairs(const struct form *f, struct slice text)
+{
+    size_t i = 0;
+    for (size_t pair = 0; pair < f->count; pair++) {
+        while (text.ptr[i] == '&') {
+            i++;
+        }
+        FUZZ_CHECK(reads_as(text, &i, "=&", f->pairs[pair].name));
+        i += i < text.len && text.ptr[i] == '=';
+        FUZZ_CHECK(reads_as(text, &i, "&", f->pairs[pair].value));
+    }
 }
 
 /* Every byte escaped, in upper or lower case. */
@@ -113,6 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(form_find(&value, &f, f.pairs[0].name) == of_first);
             FUZZ_CHECK(slice_equal(value, f.pairs[0].value));
         }
+        check_pairs(&f, text);
         check_canonical(&f, &arena);
     }
     arena_free(&arena);

@@ -4,7 +4,8 @@
  * slice outside the head; a name, value or target that could be read in two ways; a request that reads
  * differently once written down again; a head or a body that we accept and http_parser reads as something else:
  * other headers, other framing, other content, another end. http_parser is asked only about methods it knows, and not
- * where a header's name goes on behind "Transfer-Encoding", which it takes for that. */
+ * where a header's name goes on behind "Transfer-Encoding", which it takes for that; it may refuse trailers about
+ * framing, which we drop. */
 #include "fuzz.h"
 
 #include "base/buf.h"
@@ -82,7 +83,6 @@ static void read_body(struct body *b, int64_t length, struct slice bytes, struct
 struct second {
     struct header headers[LIMIT_HEADERS_MAX];
     size_t header_count;
-    bool value_begun; /* an empty value has no call-back of its own before the next name */
     struct buf content;
     bool head_complete;
     bool chunked;
@@ -92,15 +92,18 @@ struct second {
 static int second_name(http_parser *p, const char *at, size_t len)
 {
     struct second *s = p->data;
-    FUZZ_CHECK(s->header_count < LIMIT_HEADERS_MAX);
-    s->headers[s->header_count++] = (struct header){slice_of(at, len), SLICE_LITERAL("")};
+    if (s->header_count++ < LIMIT_HEADERS_MAX) { /* trailers may be more */
+        s->headers[s->header_count - 1] = (struct header){slice_of(at, len), SLICE_LITERAL("")};
+    }
     return 0;
 }
 
 static int second_value(http_parser *p, const char *at, size_t len)
 {
     struct second *s = p->data;
-    s->headers[s->header_count - 1].value = slice_of(at, len);
+    if (s->header_count <= LIMIT_HEADERS_MAX) {
+        s->headers[s->header_count - 1].value = slice_of(at, len);
+    }
     return 0;
 }
 
@@ -148,6 +151,14 @@ static bool misleads_second(const struct request *r)
     return false;
 }
 
+/* Content-Length and Transfer-Encoding among the trailers: ours drops them as it drops all. */
+static bool refuses_framing_trailer(const http_parser *p)
+{
+    enum http_errno error = HTTP_PARSER_ERRNO(p);
+    return error == HPE_INVALID_CONTENT_LENGTH || error == HPE_UNEXPECTED_CONTENT_LENGTH ||
+           error == HPE_INVALID_TRANSFER_ENCODING;
+}
+
 static bool is_trailer(const struct second *s, const struct http_head *head)
 {
     return s->header_count > head->request.header_count && head->chunked;
@@ -175,7 +186,9 @@ static void compare(const struct http_head *head, struct slice stream, const str
         FUZZ_CHECK(slice_equal(s.headers[i].name, head->request.headers[i].name));
         FUZZ_CHECK(slice_equal(slice_trim(s.headers[i].value), head->request.headers[i].value));
     }
-    FUZZ_CHECK(s.complete == (b->step == HTTP_BODY_END));
+    if ((parser.flags & F_TRAILING) == 0 || !refuses_framing_trailer(&parser)) {
+        FUZZ_CHECK(s.complete == (b->step == HTTP_BODY_END));
+    }
     FUZZ_CHECK(slice_equal(buf_slice(&s.content), buf_slice(&b->content)));
     buf_free(&s.content);
 }
