@@ -165,7 +165,7 @@ def wrk(port, connections, seconds, repeats=0):
         raise Unusable(f"wrk: {(result.stdout + result.stderr).strip()[-300:]}")
     requests, duration, p50, p99, most, status, errors = match.groups()
     return {"requests": int(requests), "rps": int(requests) / float(duration), "p50_ms": float(p50),
-            "p99_ms": float(p99), "max_ms": float(most), "bad": int(status) + int(errors)}
+            "p99_ms": float(p99), "max_ms": float(most), "refused": int(status), "bad": int(status) + int(errors)}
 
 
 def send_some(port, numbers):

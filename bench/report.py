@@ -54,7 +54,7 @@ def print_side(rows):
     print()
     table(
         ["load", "connections", "subject", "requests/s", "of proxy_pass", "of hand-built always", "p50 ms", "p99 ms",
-         "disk bytes/request", "CPU us/request", "memory peak MiB", "not 2xx"],
+         "disk bytes/request", "CPU us/request", "memory peak MiB", "failed"],
         [[r["load"], str(r["connections"]), r["subject"], f"{r['rps']:,.0f}", ratio(r["to_proxy"]),
           ratio(r["to_hand_built"]), f"{r['p50_ms']:.2f}", f"{r['p99_ms']:.2f}", f"{r['disk_bytes']:,.0f}",
           f"{r['cpu_us']:.1f}", f"{r['peak_mib']:.0f}", str(r["bad"])] for r in rows])
@@ -95,7 +95,7 @@ def print_keys(found):
 
 def print_expiry(found):
     print(f"### {found['keys']:,} keys expire at once, {found['connections']} connections, fresh keys\n")
-    table(["phase", "requests/s", "p50 ms", "p99 ms", "worst p99 ms", "max ms", "not 2xx", "turns"],
+    table(["phase", "requests/s", "p50 ms", "p99 ms", "worst p99 ms", "max ms", "failed", "turns"],
           [[name, f"{p['rps']:,.0f}", f"{p['p50_ms']:.2f}", f"{p['p99_ms']:.2f}", f"{p['worst_p99_ms']:.2f}",
             f"{p['max_ms']:.1f}", str(p["bad"]), str(p["turns"])] for name, p in found["phases"].items()])
     print(f"Removed while it was measured: {found['removed']:,.0f} in {found['removal_s']:.0f} s\n")

@@ -62,7 +62,8 @@ def ratios(rounds, name, base):
 def summarize(load, connections, rounds):
     for name, turns in rounds.items():
         row = {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
-        row["bad"] = sum(turn["bad"] for turn in turns)
+        for what in ("refused", "bad"):
+            row[what] = sum(turn[what] for turn in turns)
         row["peak_mib"] = max(turn["peak_mib"] for turn in turns)
         yield {"load": load, "connections": connections, "subject": name, **row,
                "to_proxy": ratios(rounds, name, PROXY), "to_hand_built": ratios(rounds, name, HAND_ALWAYS),
