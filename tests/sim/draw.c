@@ -20,6 +20,7 @@ static void draw_weights(struct sim *s)
                               .settle = 5 + sim_below(s, 30),
                               .turn = 5 + sim_below(s, 40),
                               .turn_all = weight(s, 15),
+                              .rush = weight(s, 4),
                               .pass = 5 + sim_below(s, 25),
                               .kill = weight(s, 4),
                               .restart = 4 + sim_below(s, 6),
@@ -27,8 +28,8 @@ static void draw_weights(struct sim *s)
                               .lookup = weight(s, 4),
                               .fault = weight(s, 6),
                               .clock = weight(s, 3)};
-    s->total_weight = w->begin + w->settle + w->turn + w->turn_all + w->pass + w->kill + w->restart +
-                      w->by_hand + w->lookup + w->fault + w->clock;
+    s->total_weight = w->begin + w->settle + w->turn + w->turn_all + w->rush + w->pass + w->kill +
+                      w->restart + w->by_hand + w->lookup + w->fault + w->clock;
 }
 
 static void draw_limits(struct sim *s)

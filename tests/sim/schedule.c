@@ -267,6 +267,21 @@ static void turn_until_idle(struct sim *s, size_t node)
     }
 }
 
+/* Much happens on one node before any other one looks again. */
+static void do_rush(struct sim *s, size_t node)
+{
+    unsigned times = 2 + sim_below(s, 6);
+    for (unsigned i = 0; i < times && s->nodes[node].engine != NULL && !sim_failed(s); i++) {
+        if (sim_chance(s, 50)) {
+            int target = (int)sim_below(s, (unsigned)s->target_count);
+            ask(s, node, target, sim_chance(s, 30) ? 1 : 0, 0, sim_chance(s, s->take_over_percent));
+        } else {
+            do_settle(s);
+        }
+        turn_until_idle(s, node);
+    }
+}
+
 static void pass(struct sim *s, int64_t ms)
 {
     s->now.mono_ms += ms;
@@ -439,6 +454,8 @@ static void step(struct sim *s)
         do_turn(s, node);
     } else if (takes(&lot, w->turn_all)) {
         turn_until_idle(s, node);
+    } else if (takes(&lot, w->rush)) {
+        do_rush(s, node);
     } else if (takes(&lot, w->pass)) {
         do_pass(s);
     } else if (takes(&lot, w->kill)) {

@@ -127,7 +127,7 @@ struct call {
 };
 
 struct sim_weights { /* how often what happens; drawn for each seed */
-    unsigned begin, settle, turn, turn_all, pass, kill, restart, by_hand, lookup, fault, clock;
+    unsigned begin, settle, turn, turn_all, rush, pass, kill, restart, by_hand, lookup, fault, clock;
 };
 
 struct sim {
