@@ -66,11 +66,11 @@ def with_lanes(books, shop, folder, seconds):
 
 
 def run(books, shop, gateways, restless, seconds):
-    for gateway in gateways:
-        gateway.folder.mkdir()
-        gateway.write_config(config(shop, TTL_S))
-        gateway.start()
     try:
+        for gateway in gateways:
+            gateway.folder.mkdir()
+            gateway.write_config(config(shop, TTL_S))
+            gateway.start()
         drive(books, shop, gateways, restless, seconds)
         for gateway in gateways:
             alive(gateway)

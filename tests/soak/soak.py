@@ -126,19 +126,7 @@ def settle(books, operator, gateways):
     books.count("expired", int(sum(g.metric("hapax_records_expired_total") for g in gateways)))
 
 
-def soak(books, shop, folder, seconds, clients):
-    steady = Gateway(folder / "steady", None)
-    restless = Gateway(folder / "restless", None, store=steady.store)
-    gateways = [steady, restless]
-    for gateway in gateways:
-        gateway.folder.mkdir()
-        gateway.write_config(config(shop, TTL_S))
-        gateway.start()
-    stopping = threading.Event()
-    operator = Operator(books, steady, stopping)
-    sampler = Sampler(books, steady, max(0.25, seconds / 400), stopping)
-    threads = [operator, sampler]
-    threads += [Client(books, gateways if n % 4 == 3 else [steady], n, stopping, steady=n % 4 != 3) for n in range(clients)]
+def load(books, shop, steady, restless, seconds, threads, stopping):
     for thread in threads:
         thread.start()
     try:
@@ -147,7 +135,23 @@ def soak(books, shop, folder, seconds, clients):
         stopping.set()
         for thread in threads:
             thread.join()
+
+
+def soak(books, shop, folder, seconds, clients):
+    steady = Gateway(folder / "steady", None)
+    restless = Gateway(folder / "restless", None, store=steady.store)
+    gateways = [steady, restless]
+    stopping = threading.Event()
+    operator = Operator(books, steady, stopping)
+    sampler = Sampler(books, steady, max(0.25, seconds / 400), stopping)
+    threads = [operator, sampler]
+    threads += [Client(books, gateways if n % 4 == 3 else [steady], n, stopping, steady=n % 4 != 3) for n in range(clients)]
     try:
+        for gateway in gateways:
+            gateway.folder.mkdir()
+            gateway.write_config(config(shop, TTL_S))
+            gateway.start()
+        load(books, shop, steady, restless, seconds, threads, stopping)
         settle(books, operator, gateways)
     finally:
         for gateway in gateways:
