@@ -10,8 +10,9 @@
 
 int identity_table_init(struct identity_table *t)
 {
-    *t = (struct identity_table){.bucket_count = BUCKETS_AT_START};
-    t->buckets = calloc(t->bucket_count, sizeof(*t->buckets));
+    *t = (struct identity_table){.buckets = calloc(BUCKETS_AT_START, sizeof(*t->buckets))};
+    t->bucket_count =
+        t->buckets != NULL ? BUCKETS_AT_START : 0; /* a table that failed can be walked, and is empty */
     return t->buckets != NULL ? 0 : HAPAX_E_MEMORY;
 }
 
