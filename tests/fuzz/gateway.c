@@ -1,4 +1,4 @@
-/* A whole gateway in this process (gateway/gateway.h) between clients that the input describes and an upstream of our own.
+/* A whole gateway in one process (gateway/gateway.h) between clients that the input describes and an upstream.
  *
  * Input: [connections - 1] then for each connection [requests, kind] and for each request [method] [path] [key] [body]
  * [framing] [extra headers] [act of the upstream], with raw bytes where a choice asks for them; what is left says how the
