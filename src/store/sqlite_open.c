@@ -20,8 +20,10 @@
 #define BUSY_MS_DEFAULT 5000
 #define BUSY_STEP_US    100 /* the first sleep between two tries for a lock; then 2, 3, ... times as long */
 #define BUSY_STEPS_MAX  20
-#define CACHE_KIB       32768
-#define LOG_BYTES_KEPT  (64 << 20) /* the log's file is cut to this when it starts over */
+/* Not larger: a commit in which a tree's node was split makes SQLite walk its whole cache. What is not in it is in the
+ * system's. Enough for the inner nodes of tens of millions of identities. */
+#define CACHE_KIB      8192
+#define LOG_BYTES_KEPT (192 << 20) /* the log's file is cut to this when it starts over */
 
 /* migrations[v] takes a database from version v to v + 1. Only ever appended to. */
 static const char *const migrations[SQLITE_SCHEMA_VERSION] = {sqlite_schema_sql};
