@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "engine/lane.h"
 
 #include <errno.h>
@@ -58,6 +59,7 @@ static void *keep(void *arg)
 {
     struct engine *e = arg;
     pthread_setname_np(pthread_self(), "hapax-keeper");
+    thread_background();
     int64_t pause_ms = MAINTAIN_MS;
     while (!keeper_pause(e, pause_ms)) {
         bool more = false;

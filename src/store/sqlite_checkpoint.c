@@ -17,10 +17,10 @@
 #include <time.h>
 
 /* In frames, each a page. The lane's copy costs it syncs, all in all some ten milliseconds: once in 128 MiB of log
- * (twenty thousand operations) stays below the 99th percentile of commits, once in 32 MiB does not. maintain()'s
- * copies are small, since each ends in a sync of pages from all over the database, which commits wait behind. */
+ * (twenty thousand operations) stays below the 99th percentile of commits, once in 32 MiB does not. maintain()
+ * waits until there is a good deal to copy, since pages that were written again meanwhile are copied once. */
 #define LOG_FRAMES(mib) ((mib) * (1 << 20) / SQLITE_PAGE_BYTES)
-#define LOG_COPY_FROM   LOG_FRAMES(1)       /* maintain() leaves a smaller rest alone, ... */
+#define LOG_COPY_FROM   LOG_FRAMES(32)      /* maintain() leaves a smaller rest alone, ... */
 #define LOG_FINISH_FROM LOG_FRAMES(128)     /* ... and from here on copies any, so that the lane can finish */
 #define LOG_REST_SMALL  (LOG_FRAMES(1) / 2) /* what the lane then copies; more, the longer the log becomes */
 #define LOG_LANE_ALONE  LOG_FRAMES(160)     /* past this the lane copies however much it is, ... */

@@ -400,7 +400,7 @@ static void the_log_stays_bounded_under_a_writer_that_never_pauses(void **state)
     struct store *s = opened(f, 0);
     struct maintainer m = {.uri = f->uri};
     assert_int_equal(pthread_create(&m.thread, NULL, maintain, &m), 0);
-    write_much(s, 100);
+    write_much(s, 250);
     m.stop = 1;
     pthread_join(m.thread, NULL);
     assert_int_equal(m.failures, 0);
@@ -408,7 +408,7 @@ static void the_log_stays_bounded_under_a_writer_that_never_pauses(void **state)
     snprintf(wal, sizeof wal, "%s-wal", f->path);
     struct stat st;
     assert_int_equal(stat(wal, &st), 0);
-    assert_true(st.st_size < 64 << 20);
+    assert_true(st.st_size < 208 << 20);
     assert_int_equal(stat(f->path, &st), 0);
     assert_true(st.st_size < 32 << 20); /* what the sweep freed is used again */
     store_close(s);
@@ -418,12 +418,12 @@ static void the_log_stays_bounded_where_nobody_maintains(void **state)
 {
     const struct files *f = *state;
     struct store *s = opened(f, 0);
-    write_much(s, 40);
+    write_much(s, 250);
     char wal[160];
     snprintf(wal, sizeof wal, "%s-wal", f->path);
     struct stat st;
     assert_int_equal(stat(wal, &st), 0);
-    assert_true(st.st_size < 64 << 20);
+    assert_true(st.st_size < 208 << 20);
     store_close(s);
 }
 

@@ -1,0 +1,43 @@
+#include "base/thread.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SLICE_NS = 100 * 1000, BACKGROUND_STEPS = 5, NICE_MAX = 19 };
+
+/* As sched_setattr(2) gives it; Debian 12's headers have none. */
+struct attributes {
+    uint32_t size;
+    uint32_t policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns;
+    uint64_t deadline_ns;
+    uint64_t period_ns;
+};
+
+void thread_prompt(void)
+{
+    errno = 0;
+    int nice = getpriority(PRIO_PROCESS, (id_t)gettid());
+    if (nice == -1 && errno != 0) {
+        return;
+    }
+    struct attributes a = {.size = sizeof a, .nice = nice, .runtime_ns = SLICE_NS};
+    (void)syscall(SYS_sched_setattr, 0, &a, 0);
+}
+
+void thread_background(void)
+{
+    errno = 0;
+    int nice = getpriority(PRIO_PROCESS, (id_t)gettid());
+    if (nice == -1 && errno != 0) {
+        return;
+    }
+    nice += BACKGROUND_STEPS;
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice < NICE_MAX ? nice : NICE_MAX);
+}
