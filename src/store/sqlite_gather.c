@@ -7,7 +7,7 @@
 /* SQLite's unix VFS takes at most 17 bits of a length. */
 enum { GATHER_BYTES_MAX = (128 << 10) - 1 };
 
-/* The log's or the database's file; the base VFS's own structure lies behind it. */
+/* The log's file; the base VFS's own structure lies behind it. */
 struct gather_file {
     sqlite3_file file;
     char *bytes;      /* gathered; allocated at the first write */
@@ -94,8 +94,7 @@ static int gather_lock(sqlite3_file *file, int level)
 
 static int gather_unlock(sqlite3_file *file, int level)
 {
-    int rc = hand_on(file);
-    return rc != SQLITE_OK ? rc : base_of(file)->pMethods->xUnlock(base_of(file), level);
+    return base_of(file)->pMethods->xUnlock(base_of(file), level);
 }
 
 static int gather_check_lock(sqlite3_file *file, int *out)
@@ -118,49 +117,8 @@ static int gather_device(sqlite3_file *file)
     return base_of(file)->pMethods->xDeviceCharacteristics(base_of(file));
 }
 
-static int database_shm_map(sqlite3_file *file, int region, int bytes, int extend, void volatile **out)
-{
-    return base_of(file)->pMethods->xShmMap(base_of(file), region, bytes, extend, out);
-}
-
-static int database_shm_lock(sqlite3_file *file, int offset, int count, int flags)
-{
-    return base_of(file)->pMethods->xShmLock(base_of(file), offset, count, flags);
-}
-
-static void database_shm_barrier(sqlite3_file *file)
-{
-    base_of(file)->pMethods->xShmBarrier(base_of(file));
-}
-
-static int database_shm_unmap(sqlite3_file *file, int remove)
-{
-    return base_of(file)->pMethods->xShmUnmap(base_of(file), remove);
-}
-
-/* Version 2: not mapped. */
-static const sqlite3_io_methods database_methods = {
-    .iVersion = 2,
-    .xClose = gather_close,
-    .xRead = gather_read,
-    .xWrite = gather_write,
-    .xTruncate = gather_truncate,
-    .xSync = gather_sync,
-    .xFileSize = gather_size,
-    .xLock = gather_lock,
-    .xUnlock = gather_unlock,
-    .xCheckReservedLock = gather_check_lock,
-    .xFileControl = gather_control,
-    .xSectorSize = gather_sector,
-    .xDeviceCharacteristics = gather_device,
-    .xShmMap = database_shm_map,
-    .xShmLock = database_shm_lock,
-    .xShmBarrier = database_shm_barrier,
-    .xShmUnmap = database_shm_unmap,
-};
-
 /* Version 1: a log is neither mapped nor does it carry the shared memory. */
-static const sqlite3_io_methods log_methods = {
+static const sqlite3_io_methods methods = {
     .iVersion = 1,
     .xClose = gather_close,
     .xRead = gather_read,
@@ -179,14 +137,14 @@ static const sqlite3_io_methods log_methods = {
 static int gather_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *out_flags)
 {
     sqlite3_vfs *base = vfs->pAppData;
-    if ((flags & (SQLITE_OPEN_WAL | SQLITE_OPEN_MAIN_DB)) == 0) {
+    if ((flags & SQLITE_OPEN_WAL) == 0) {
         return base->xOpen(base, name, file, flags, out_flags);
     }
     struct gather_file *g = (struct gather_file *)file;
     *g = (struct gather_file){.file.pMethods = NULL};
     int rc = base->xOpen(base, name, base_of(file), flags, out_flags);
     if (rc == SQLITE_OK) {
-        g->file.pMethods = (flags & SQLITE_OPEN_WAL) != 0 ? &log_methods : &database_methods;
+        g->file.pMethods = &methods;
     } else if (base_of(file)->pMethods != NULL) {
         base_of(file)->pMethods->xClose(base_of(file));
     }
