@@ -4,7 +4,7 @@ machine hits all of them. Ratios are taken within a round; the table gives media
 import statistics
 
 from measure import Unusable, Usage, metric, note, send_known_keys, wrk
-from subjects import (HAND_ALWAYS, HAND_EVERYSEC, NODE, PROXY, start_hand_built, start_hapax, start_node, start_proxy,
+from subjects import (HAND_ALWAYS, HAND_EVERYSEC, NODE, PROXY, STATIC, start_hand_built, start_hapax, start_node, start_proxy,
                       start_upstream)
 
 LOADS = {"fresh": 0, "half": 50, "replays": 100}  # percent of repeats
@@ -52,11 +52,11 @@ def take_turn(subject, connections, seconds, repeats):
     return {**found, **used, "batch": operations / max(1, count)}
 
 
-def ratios(rounds, name, base):
-    """The median of a subject's rate over another's in the same round; None when that one is not there."""
+def ratios(rounds, name, base, what="rps"):
+    """The median of a subject's figure over another's in the same round; None when that one is not there."""
     if base not in rounds:
         return None
-    return statistics.median(a["rps"] / max(1, b["rps"]) for a, b in zip(rounds[name], rounds[base]))
+    return statistics.median(a[what] / max(1e-3, b[what]) for a, b in zip(rounds[name], rounds[base]))
 
 
 def summarize(load, connections, rounds):
@@ -67,6 +67,7 @@ def summarize(load, connections, rounds):
         row["peak_mib"] = max(turn["peak_mib"] for turn in turns)
         yield {"load": load, "connections": connections, "subject": name, **row,
                "to_proxy": ratios(rounds, name, PROXY), "to_hand_built": ratios(rounds, name, HAND_ALWAYS),
+               "to_static": ratios(rounds, name, STATIC), "p99_to_hand_built": ratios(rounds, name, HAND_ALWAYS, "p99_ms"),
                "all_rps": [round(turn["rps"]) for turn in turns]}
 
 
