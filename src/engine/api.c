@@ -18,8 +18,13 @@
 #define LEASE_MS_DEFAULT 30000
 #define TTL_MS_DEFAULT   (24LL * 3600 * 1000)
 
+/* A lane that woke every caller of a batch by itself would do little else: waking takes several times as long as the
+ * operation. So it wakes one, who wakes two more on its way out, and so on. */
+enum { WAKE_TOGETHER = 256 };
+
 struct hapax {
     struct engine *engine;
+    struct engine_port port; /* emptied by whichever lane has filled it */
 };
 
 /* --- one op, waited for --- */
@@ -27,11 +32,11 @@ struct hapax {
 struct call {
     struct engine_op op;
     _Atomic(uint32_t) answered; /* a futex */
+    struct call *next[2];       /* to be woken by this call's thread */
 };
 
-static void answer_call(struct engine_op *op)
+static void wake_caller(struct call *c)
 {
-    struct call *c = op->user;
     _Atomic(uint32_t) *word = &c->answered;
     atomic_store(word, 1);
     /* From here on the caller may have returned: only the address is used, and a wake-up for nobody, or for another
@@ -39,9 +44,34 @@ static void answer_call(struct engine_op *op)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+static void note_answer(struct engine_op *op)
+{
+    (void)op; /* wake_callers() does the rest */
+}
+
+/* On a lane, with answered ops in the port: they become a tree, in the order of a heap. */
+static void wake_callers(void *ctx)
+{
+    hapax *h = ctx;
+    struct queue_node *node = queue_take(&h->port.queue);
+    while (node != NULL) {
+        struct call *calls[WAKE_TOGETHER];
+        size_t n = 0;
+        for (; node != NULL && n < WAKE_TOGETHER; node = node->next) {
+            calls[n++] = ((struct engine_op *)node)->user;
+        }
+        for (size_t i = n; i-- > 0;) {
+            calls[i]->next[0] = 2 * i + 1 < n ? calls[2 * i + 1] : NULL;
+            calls[i]->next[1] = 2 * i + 2 < n ? calls[2 * i + 2] : NULL;
+        }
+        wake_caller(calls[0]);
+    }
+}
+
 static int run_call(hapax *h, struct call *c, hapax_error *err)
 {
-    c->op.done = answer_call;
+    c->op.port = &h->port;
+    c->op.done = note_answer;
     c->op.user = c;
     int code = engine_submit(h->engine, &c->op);
     if (code != 0) {
@@ -49,6 +79,11 @@ static int run_call(hapax *h, struct call *c, hapax_error *err)
     }
     while (atomic_load(&c->answered) == 0) {
         syscall(SYS_futex, &c->answered, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (c->next[i] != NULL) {
+            wake_caller(c->next[i]);
+        }
     }
     if (c->op.code != 0 && err != NULL) {
         *err = c->op.error;
@@ -146,6 +181,7 @@ int hapax_open(hapax **out, const char *uri, const hapax_options *options, hapax
         .waiters_max = o.threads_waiting_max,
         .store.busy_ms = o.busy_ms,
     };
+    engine_port_init(&h->port, wake_callers, h);
     code = engine_open(&h->engine, &engine, err);
     if (code != 0) {
         free(h);

@@ -427,6 +427,50 @@ static void the_log_stays_bounded_where_nobody_maintains(void **state)
     store_close(s);
 }
 
+/* Small records by the ten thousand, while another thread copies the log: what a fresh handle reads, partly from the
+ * log and partly from pages just copied, is what was written. */
+static void records_are_read_whole_while_the_log_is_copied(void **state)
+{
+    enum { ROUNDS = 900, WIDTH = 64 };
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    struct maintainer m = {.uri = f->uri};
+    assert_int_equal(pthread_create(&m.thread, NULL, maintain, &m), 0);
+    struct answer *a = answer_alloc(200, true, 0, 40);
+    memset(a->data, 'x', 40);
+    static struct store_op ops[WIDTH];
+    static char names[WIDTH][24];
+    struct store_op *list[WIDTH];
+    uint64_t random = 7;
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int k = 0; k < WIDTH; k++) {
+            snprintf(names[k], sizeof names[k], "%d/%d", i, k);
+            ops[k] = op_of(STORE_CLAIM, names[k]);
+            list[k] = &ops[k];
+        }
+        assert_int_equal(store_apply(s, list, WIDTH, T0, NULL), 0);
+        for (int k = 0; k < WIDTH; k++) {
+            ops[k].kind = STORE_COMPLETE;
+            ops[k].fence = ops[k].found.fence;
+            ops[k].answer = a;
+        }
+        assert_int_equal(store_apply(s, list, WIDTH, T0, NULL), 0);
+        struct store *fresh = i % 30 == 29 ? opened(f, 0) : NULL;
+        for (int k = 0; fresh != NULL && k < 200; k++) {
+            random = random * 6364136223846793005ULL + 1442695040888963407ULL;
+            char name[24];
+            snprintf(name, sizeof name, "%d/%d", (int)((random >> 33) % (unsigned)(i + 1)), (int)(random >> 58));
+            assert_int_equal(state_of(fresh, name), RECORD_DONE);
+        }
+        store_close(fresh);
+    }
+    answer_drop(a);
+    m.stop = 1;
+    pthread_join(m.thread, NULL);
+    assert_int_equal(m.failures, 0);
+    store_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +486,7 @@ int main(void)
         FILE_TEST(a_file_that_has_gone_is_an_error_until_it_is_back),
         FILE_TEST(the_log_stays_bounded_under_a_writer_that_never_pauses),
         FILE_TEST(the_log_stays_bounded_where_nobody_maintains),
+        FILE_TEST(records_are_read_whole_while_the_log_is_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
