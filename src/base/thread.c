@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SLICE_NS = 100 * 1000, BACKGROUND_STEPS = 5, NICE_MAX = 19 };
+enum { SLICE_NS = 100 * 1000, BACKGROUND_STEPS = 5, NICE_MAX = 19, FLAG_KEEP_POLICY = 8 };
 
 /* As sched_setattr(2) gives it; Debian 12's headers have none. */
 struct attributes {
@@ -27,7 +27,7 @@ void thread_prompt(void)
     if (nice == -1 && errno != 0) {
         return;
     }
-    struct attributes a = {.size = sizeof a, .nice = nice, .runtime_ns = SLICE_NS};
+    struct attributes a = {.size = sizeof a, .flags = FLAG_KEEP_POLICY, .nice = nice, .runtime_ns = SLICE_NS};
     (void)syscall(SYS_sched_setattr, 0, &a, 0);
 }
 

@@ -212,12 +212,6 @@ static void batch_other(struct lane *l, struct engine_op *op)
         .want_answer = op->kind == ENGINE_LOOKUP,
         .answer = gives_answer ? op->answer : NULL,
     };
-    const struct inflight *entry = op->kind == ENGINE_COMPLETE ? inflight_find(&l->in_flight, &op->id) : NULL;
-    if (entry != NULL && entry->names != NULL && fence_equal(entry->record.fence, op->fence)) {
-        op->store.claimed = &entry->record;
-        op->store.scope = slice_of(entry->names, entry->scope_bytes);
-        op->store.key = slice_of(entry->names + entry->scope_bytes, entry->key_bytes);
-    }
     add_to_batch(l, op, &op->store);
 }
 

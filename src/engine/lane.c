@@ -71,8 +71,26 @@ static void count_batch(struct lane *l, size_t n, int64_t took_us)
     lane_count(&l->counters.commit_us_sum, (uint64_t)took_us);
 }
 
+/* Tell the store what is known of the records that end. Just before it is asked: what is decided in between may drop
+ * an entry, and settling does. */
+static void say_what_is_known(struct lane *l, size_t from, size_t n)
+{
+    for (size_t i = from; i < from + n; i++) {
+        struct store_op *op = l->batch[i];
+        if (op->kind != STORE_COMPLETE) {
+            continue;
+        }
+        const struct inflight *entry = inflight_find(&l->in_flight, &op->id);
+        bool known = entry != NULL && entry->names != NULL && fence_equal(entry->record.fence, op->fence);
+        op->claimed = known ? &entry->record : NULL;
+        op->scope = known ? slice_of(entry->names, entry->scope_bytes) : SLICE_NONE;
+        op->key = known ? slice_of(entry->names + entry->scope_bytes, entry->key_bytes) : SLICE_NONE;
+    }
+}
+
 static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
 {
+    say_what_is_known(l, from, n);
     int64_t start_us = l->shared->simulated ? 0 : clock_mono_us();
     int code = l->registered ? 0 : lane_register(l, err);
     if (code == 0) {

@@ -334,6 +334,8 @@ void upstream_start(struct exchange *e, uint32_t attempt)
     int rc = upstream_headers(e, attempt, &headers, &n);
     rc = rc != 0 ? rc : upstream_target(e, &target);
     if (rc == 0) {
+        /* The claim's first lease: what waits longer for a connection may have lost it. */
+        int64_t lease_ms = e->record.lease_ms - clock_wall_ms();
         struct http_call_options o = {
             .method = e->request.method,
             .target = target,
@@ -341,6 +343,7 @@ void upstream_start(struct exchange *e, uint32_t attempt)
             .header_count = n,
             .body = buf_slice(&e->body),
             .body_length = (int64_t)e->body.len,
+            .send_within_ms = lease_ms > 0 ? lease_ms : 1,
             .timeout_ms = e->target->route->timeout_ms,
             .head_bytes_max = LIMIT_ANSWER_HEAD_BYTES_MAX,
         };

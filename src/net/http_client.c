@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "net/http_client_parts.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -218,9 +219,16 @@ void call_again(struct http_call *call)
 
 /* --- What calls asked for. --- */
 
+static int64_t deadline(struct http_call *call, int64_t now);
+
 static void expire(struct http_call *call)
 {
     int64_t now = client_now_ms(call->client);
+    int64_t due = deadline(call, now);
+    if (due > now) {
+        client_clock_by(call->client, due); /* something came meanwhile */
+        return;
+    }
     if (!call->sent) {
         call_fail(call, "no connection within the time-out");
         return;
@@ -272,6 +280,36 @@ static void run_errands(struct http_client *c)
     }
 }
 
+/* A link that fell idle since the last poll may have been closed or written to already: nobody has looked. The loop's
+ * time stands still between two polls. */
+static bool is_quiet(const struct link *l)
+{
+    char byte;
+    uv_os_fd_t fd;
+    if (l->idle_since_ms != client_now_ms(l->client)) {
+        return true; /* was polled since */
+    }
+    return uv_fileno((const uv_handle_t *)l->stream, &fd) == 0 &&
+           recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+/* The link used last that is neither stale nor disturbed. */
+static struct link *idle_link_of(struct peer *p)
+{
+    int64_t fresh_since_ms = client_now_ms(p->client) - p->origin->idle_ms;
+    struct link *l;
+    TAILQ_FOREACH(l, &p->idle, idle_link)
+    {
+        if (l->idle_since_ms <= fresh_since_ms) {
+            return NULL;
+        }
+        if (is_quiet(l)) {
+            return l;
+        }
+    }
+    return NULL;
+}
+
 static void dispatch(struct http_call *call)
 {
     struct peer *p = call->peer;
@@ -280,9 +318,8 @@ static void dispatch(struct http_call *call)
         return;
     }
     place(call, CALL_ACTIVE);
-    int64_t fresh_since_ms = client_now_ms(call->client) - p->origin->idle_ms;
-    struct link *l = TAILQ_FIRST(&p->idle);
-    if (l != NULL && l->idle_since_ms > fresh_since_ms) {
+    struct link *l = idle_link_of(p);
+    if (l != NULL) {
         link_take_call(l, call);
     } else if (!link_open(p, call)) {
         call_fail(call, "no memory for a connection");
@@ -344,6 +381,9 @@ static int64_t deadline(struct http_call *call, int64_t now)
 {
     struct link *l = call->link;
     int64_t due = call->expires_ms > 0 ? call->expires_ms : INT64_MAX;
+    if (!call->sent && call->send_by_ms > 0 && call->send_by_ms < due) {
+        due = call->send_by_ms;
+    }
     if (l != NULL && l->state < LINK_BUSY) {
         return l->connect_due_ms < due ? l->connect_due_ms : due;
     }
@@ -414,7 +454,7 @@ static void on_clock(uv_timer_t *timer)
     if (next != INT64_MAX) {
         client_clock_by(c, next > now + CLOCK_STEP_MS ? next : now + CLOCK_STEP_MS);
     }
-    run_errands(c);
+    /* The errands wait for the turn: after a halt of the loop, the answers that lie in the sockets come first. */
     client_leave(c);
 }
 
@@ -464,6 +504,9 @@ int http_call_start(struct http_call **out, struct http_client *c, struct http_o
     place(call, CALL_FRESH);
     if (call->expires_ms > 0) {
         client_clock_by(c, call->expires_ms);
+    }
+    if (call->send_by_ms > 0) {
+        client_clock_by(c, call->send_by_ms);
     }
     *out = call;
     return 0;

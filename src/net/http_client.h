@@ -66,7 +66,9 @@ struct http_call_options {
     struct slice body;   /* stream false: the whole body, borrowed until on_done or http_call_cancel() */
     int64_t body_length; /* stream true: its length, -1: chunked. Not read otherwise */
     bool stream;         /* body comes by http_call_write() */
-    int64_t timeout_ms;  /* from start to the end of the answer, waiting for a connection included; 0: none */
+    /* Not begun to be sent within this time, it never is: CALL_NOT_SENT. For who loses the right to send it. 0: none */
+    int64_t send_within_ms;
+    int64_t timeout_ms; /* from start to the end of the answer, waiting for a connection included; 0: none */
     /* Longest time without a byte in either direction once the request is on its way; 0: none. It stands
      * still while the caller has paused the call or owes it more of a streamed body. With a slow upload it may be
      * noticed up to one silence_ms late, never early. */

@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+enum { CHUNK_FRAMING_BYTES_MAX = 32 };
+
 static bool value_is_sendable(struct slice value)
 {
     return value.len == 0 ||
@@ -53,7 +55,8 @@ static int check_target(struct slice target, hapax_error *err)
 static int check_body(struct http_call *call, const struct http_call_options *o, hapax_error *err)
 {
     int64_t length = o->stream ? o->body_length : (int64_t)o->body.len;
-    if (length < -1 || (o->body.len > 0 && o->body.ptr == NULL) || o->timeout_ms < 0 || o->silence_ms < 0) {
+    if (length < -1 || (o->body.len > 0 && o->body.ptr == NULL) || o->timeout_ms < 0 || o->silence_ms < 0 ||
+        o->send_within_ms < 0) {
         return error_set(err, HAPAX_E_ARGUMENT, 0, "a length or time of the call is out of range");
     }
     if (call->is_head && length != 0) {
@@ -174,6 +177,7 @@ int call_describe(struct http_call *call, const struct http_origin *origin, cons
     rc = rc != 0 ? rc : write_head(call, origin, o, err);
     call->head_bytes_max = o->head_bytes_max;
     call->silence_ms = o->silence_ms;
+    call->send_by_ms = o->send_within_ms > 0 ? client_now_ms(call->client) + o->send_within_ms : 0;
     call->expires_ms = o->timeout_ms > 0 ? client_now_ms(call->client) + o->timeout_ms : 0;
     return rc;
 }
@@ -226,7 +230,8 @@ bool http_call_write(struct http_call *call, struct slice bytes)
         refuse_body(call, "the request's body is longer than announced");
         return true;
     }
-    if (call->out_at > 0 && call->out_at >= call->out.len / 2) {
+    bool tight = call->out.len_max - call->out.len < bytes.len + CHUNK_FRAMING_BYTES_MAX;
+    if (call->out_at > 0 && (tight || call->out_at >= call->out.len / 2)) {
         buf_consume(&call->out, call->out_at);
         call->out_at = 0;
     }

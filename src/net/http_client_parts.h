@@ -72,7 +72,8 @@ struct link {
     unsigned handles; /* open uv handles: the attempts */
 
     struct attempt *attempts[RESOLVE_ADDRESSES_MAX];
-    unsigned address_next; /* of the peer's, to be tried */
+    struct resolved addresses; /* its own copy: other links change the peer's */
+    unsigned address_next;     /* to be tried */
     unsigned attempts_open;
     int64_t attempt_due_ms; /* when the next address is tried beside those that hang */
     int64_t connect_due_ms;
@@ -159,6 +160,7 @@ struct http_call {
     const char *reason; /* of ERRAND_FAILED; static text */
 
     int64_t expires_ms; /* 0: never */
+    int64_t send_by_ms; /* 0: never too late */
     int64_t silence_ms;
     int64_t heard_ms; /* last byte in either direction */
 };

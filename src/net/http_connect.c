@@ -28,6 +28,16 @@ static void give_up(struct link *l, const char *what, const char *why)
 
 /* --- Attempts. --- */
 
+static void put_in_front(struct resolved *r, const struct sockaddr_storage *address)
+{
+    for (unsigned i = 1; i < r->count; i++) {
+        if (memcmp(&r->address[i], address, sizeof *address) == 0) {
+            r->address[i] = r->address[0];
+            r->address[0] = *address;
+        }
+    }
+}
+
 static void win(struct attempt *a)
 {
     struct link *l = a->link;
@@ -42,11 +52,7 @@ static void win(struct attempt *a)
             l->attempts[i] = NULL;
         }
     }
-    if (winner > 0 && winner < p->addresses.count) {
-        struct sockaddr_storage first = p->addresses.address[winner];
-        p->addresses.address[winner] = p->addresses.address[0];
-        p->addresses.address[0] = first;
-    }
+    put_in_front(&p->addresses, &l->addresses.address[winner]);
     (void)uv_tcp_nodelay(&a->tcp, 1);
     l->state = LINK_HANDSHAKE;
     if (!link_read_on(l, true)) {
@@ -104,7 +110,7 @@ static int begin_attempt(struct link *l, const struct sockaddr *address)
 /* The next address that can be tried at all. `status`: why the one before could not. */
 static void try_next(struct link *l, int status)
 {
-    const struct resolved *r = &l->peer->addresses;
+    const struct resolved *r = &l->addresses;
     bool begun = false;
     while (!begun && l->address_next < r->count) {
         int rc = begin_attempt(l, (const struct sockaddr *)&r->address[l->address_next]);
@@ -132,9 +138,10 @@ void link_next_attempt(struct link *l)
     }
 }
 
-static void connect_now(struct link *l)
+static void connect_now(struct link *l, const struct resolved *to)
 {
     l->state = LINK_CONNECTING;
+    l->addresses = *to;
     l->address_next = 0;
     try_next(l, UV_EADDRNOTAVAIL);
 }
@@ -166,8 +173,8 @@ static void on_resolved(void *ctx, const struct resolved *found, const char *det
     /* Each step may close links and start calls, but no new link resolves: those begin in a turn. */
     struct link *l;
     while ((l = first_resolving(p)) != NULL) {
-        if (p->addresses.count > 0) {
-            connect_now(l);
+        if (found != NULL) {
+            connect_now(l, found);
         } else {
             give_up(l, "can't find", detail);
         }
@@ -228,7 +235,7 @@ bool link_open(struct peer *p, struct http_call *call)
         p->addresses_until_ms = INT64_MAX;
     }
     if (p->addresses.count > 0) {
-        connect_now(l);
+        connect_now(l, &p->addresses);
     } else if (p->lookup == NULL &&
                resolve_start(&p->lookup, c->loop, p->origin->host, p->origin->port, on_resolved, p) != 0) {
         give_up(l, "can't look up", "no memory");

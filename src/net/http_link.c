@@ -56,7 +56,9 @@ static void on_written(uv_write_t *req, int status)
     if (status != 0 || (l->tls != NULL && !link_flush_tls(l))) {
         l->write_dead = true; /* what the upstream said before is still read */
     }
-    if (l->call != NULL) {
+    if (l->call == NULL && l->write_dead) {
+        link_close(l);
+    } else if (l->call != NULL && l->state == LINK_BUSY) {
         call_heard(l->call);
         link_write(l);
     }
@@ -96,6 +98,7 @@ bool link_flush_tls(struct link *l)
     uv_buf_t b = {.base = (char *)output.ptr, .len = output.len};
     int rc = uv_try_write(l->stream, &b, 1);
     if (rc < 0 && rc != UV_EAGAIN) {
+        tls_conn_output_taken(l->tls); /* never: what was given up must not leave later */
         return false;
     }
     struct slice rest = slice_from(output, rc > 0 ? (size_t)rc : 0);
@@ -163,11 +166,16 @@ void link_write(struct link *l)
 {
     while (!l->closing && l->call != NULL && !l->writing && !l->write_dead) {
         struct http_call *call = l->call;
+        if (!call->sent && call->send_by_ms > 0 && client_now_ms(l->client) >= call->send_by_ms) {
+            call_fail(call, "no connection while it could still be sent");
+            return;
+        }
         if (head_left(l).len == 0 && body_left(l).len == 0) {
             break;
         }
         int rc = l->tls != NULL ? write_tls(l) : write_plain(l);
         if (rc < 0 && !call->sent) {
+            l->write_dead = true; /* for sure: TLS must not send what it still holds */
             if (l->used) {
                 call_again(call); /* it died while idle */
             } else {

@@ -28,8 +28,8 @@ bool link_read_on(struct link *l, bool on)
 
 static void finish(struct link *l, struct slice rest)
 {
-    bool keep = l->head.keep_alive && l->reading == READING_BODY && rest.len == 0 && !l->eof &&
-                link_request_is_out(l) && (l->tls == NULL || tls_conn_backlog(l->tls) == 0);
+    bool keep = !l->write_dead && l->head.keep_alive && l->reading == READING_BODY && rest.len == 0 &&
+                !l->eof && link_request_is_out(l) && (l->tls == NULL || tls_conn_backlog(l->tls) == 0);
     call_complete(l->call, keep);
 }
 
@@ -197,6 +197,9 @@ static void run_tls(struct link *l)
             l->eof_rude = true;
         } else if (!link_flush_tls(l)) { /* a key update's answer */
             l->write_dead = true;
+            if (l->call == NULL) {
+                link_close(l);
+            }
         }
         return;
     }

@@ -57,6 +57,90 @@ static void calls_beyond_connections_max_wait_in_order(void **state)
     check_many(upstream_start(always, OK_TEXT), 1, true);
 }
 
+/* Answers when the test says so, but never to a target "/never". */
+static void answers_on_demand(struct upstream *u, int fd, int number)
+{
+    (void)number;
+    struct buf b;
+    buf_init(&b, REQUEST_BYTES_MAX);
+    while (read_request(u, fd, &b)) {
+        if (memmem(b.ptr, b.len, " /never ", 8) != NULL) {
+            read_until_closed(fd);
+            break;
+        }
+        upstream_wait(u, &u->marks, 1);
+        send_text(fd, OK_TEXT);
+    }
+    buf_free(&b);
+}
+
+/* Closes after its answer without having said so: answer and end travel in one segment. */
+static void answers_and_ends_at_once(struct upstream *u, int fd, int number)
+{
+    (void)number;
+    struct buf b;
+    buf_init(&b, REQUEST_BYTES_MAX);
+    if (read_request(u, fd, &b)) {
+        (void)send(fd, OK_TEXT, strlen(OK_TEXT), MSG_MORE | MSG_NOSIGNAL);
+        shutdown(fd, SHUT_WR);
+        read_until_closed(fd);
+    }
+    buf_free(&b);
+}
+
+/* Who waits must not be given that connection, though nothing but the answer was read from it yet. */
+static void waiting_calls_do_not_get_a_connection_that_was_just_closed(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        struct upstream *u = upstream_start(answers_and_ends_at_once, NULL);
+        struct bench b;
+        struct answer a[4];
+        char url[64];
+        snprintf(url, sizeof url, "http://127.0.0.1:%u", u->port);
+        bench_open_url(&b, url, NULL, 1);
+        for (int i = 0; i < 4; i++) {
+            answer_init(&a[i], &b);
+            assert_int_equal(answer_begin(&a[i], &POST_OF("x")), 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            until_done(&a[i]);
+            assert_complete(&a[i], 200, "ok");
+            answer_free(&a[i]);
+        }
+        bench_close(&b);
+        upstream_stop(u);
+    }
+}
+
+static void call_that_waits_longer_than_it_may_be_sent_is_never_sent(void **state)
+{
+    (void)state;
+    struct upstream *u = upstream_start(answers_on_demand, NULL);
+    struct bench b;
+    struct answer first;
+    struct answer late;
+    char url[64];
+    snprintf(url, sizeof url, "http://127.0.0.1:%u", u->port);
+    bench_open_url(&b, url, NULL, 1);
+    answer_init(&first, &b);
+    answer_init(&late, &b);
+    assert_int_equal(answer_begin(&first, &POST_OF("x")), 0);
+    struct http_call_options o = POST_OF("y");
+    o.send_within_ms = 50;
+    assert_int_equal(answer_begin(&late, &o), 0);
+    until_done(&late); /* the first one holds the only connection */
+    assert_failed(&late, CALL_NOT_SENT);
+    upstream_mark(u);
+    until_done(&first);
+    assert_complete(&first, 200, "ok");
+    answer_free(&first);
+    answer_free(&late);
+    bench_close(&b);
+    assert_int_equal(upstream_get(u, &u->requests), 1);
+    upstream_stop(u);
+}
+
 static void cancel_self(struct answer *a)
 {
     a->bench->inside = true;
@@ -130,23 +214,6 @@ static void cancelled_call_is_never_heard_of_again(void **state)
         bench_close(&b);
         upstream_stop(u);
     }
-}
-
-/* Answers when the test says so, but never to a target "/never". */
-static void answers_on_demand(struct upstream *u, int fd, int number)
-{
-    (void)number;
-    struct buf b;
-    buf_init(&b, REQUEST_BYTES_MAX);
-    while (read_request(u, fd, &b)) {
-        if (memmem(b.ptr, b.len, " /never ", 8) != NULL) {
-            read_until_closed(fd);
-            break;
-        }
-        upstream_wait(u, &u->marks, 1);
-        send_text(fd, OK_TEXT);
-    }
-    buf_free(&b);
 }
 
 static void other_calls_may_be_cancelled_inside_call_backs(void **state)
@@ -288,6 +355,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_beyond_connections_max_wait_in_order),
+        cmocka_unit_test(waiting_calls_do_not_get_a_connection_that_was_just_closed),
+        cmocka_unit_test(call_that_waits_longer_than_it_may_be_sent_is_never_sent),
         cmocka_unit_test(cancelled_call_is_never_heard_of_again),
         cmocka_unit_test(other_calls_may_be_cancelled_inside_call_backs),
         cmocka_unit_test(calls_may_be_started_inside_call_backs),

@@ -459,7 +459,8 @@ static void records_are_read_whole_while_the_log_is_copied(void **state)
         for (int k = 0; fresh != NULL && k < 200; k++) {
             random = random * 6364136223846793005ULL + 1442695040888963407ULL;
             char name[24];
-            snprintf(name, sizeof name, "%d/%d", (int)((random >> 33) % (unsigned)(i + 1)), (int)(random >> 58));
+            snprintf(name, sizeof name, "%d/%d", (int)((random >> 33) % (unsigned)(i + 1)),
+                     (int)(random >> 58));
             assert_int_equal(state_of(fresh, name), RECORD_DONE);
         }
         store_close(fresh);
