@@ -149,7 +149,7 @@ def test_every_write_to_the_store_is_seen(upstream, tmp_path):
         return [e for e in powercut.read_journal(machine.journal) if e.kind == powercut.WRITE and e.file == file]
 
     try:
-        for number in range(10):
+        for number in range(30):  # 180 MB: the log starts over at 128 MiB
             assert gateway.post("/orders", f"k{number}").status == 201
         wait_until(lambda: writes(1), "a checkpoint")
         at = [e.at for e in writes(2)]
