@@ -105,10 +105,10 @@ class Segment:
         if self.gateway.listens():
             self.load.say(f"port {self.gateway.port}")
         time.sleep(max(0, started + life_s - time.monotonic()))
-        at = time.monotonic_ns()
         self.gateway.process.kill()
         self.load.say("port 0")
         self.gateway.kill()
+        at = time.monotonic_ns()  # it is dead: what it still did between signal and end stands before this
         code = self.gateway.process.returncode
         assert code == -signal.SIGKILL, f"the gateway ended with {code}: {self.gateway.log_since_start()[-4000:]}"
         text = f"round {number}: killed"
