@@ -534,16 +534,6 @@ static void converse(struct client *clients, size_t n, struct input *in)
     for (int quiet = 0; any(clients, n, false);) {
         upstream_release();
         quiet = turn(clients, n, TURN_MS) ? 0 : quiet + 1;
-#ifdef HANG_DEBUG
-        if (quiet == 300) {
-            char command[200];
-            snprintf(command, sizeof command,
-                     "gdb -p %d -batch -ex 'thread apply all bt 14' > /tmp/w/hang.bt 2>&1; ss -tnp > "
-                     "/tmp/w/hang.ss",
-                     getpid());
-            system(command);
-        }
-#endif
         FUZZ_CHECK(quiet < QUIET_TURNS_MAX);
     }
     upstream_release();
