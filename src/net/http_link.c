@@ -134,7 +134,6 @@ static int write_plain(struct link *l)
     if (!queue(l)) {
         return UV_ENOMEM;
     }
-    l->call->sent = true;
     took(l, copied);
     return 0;
 }

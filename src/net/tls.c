@@ -39,28 +39,49 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
     return SSL_TLSEXT_ERR_OK;
 }
 
-static int fail(SSL_CTX *ssl, hapax_error *err, const char *what, const char *file)
+static int fail(hapax_error *err, const char *what, const char *file)
 {
     unsigned long code = ERR_peek_last_error();
     const char *reason = ERR_reason_error_string(code);
     error_set(err, HAPAX_E_ARGUMENT, (int)ERR_GET_REASON(code), "TLS: can't %s%s%s: %s", what,
               file[0] != '\0' ? " " : "", file, reason != NULL ? reason : "unknown reason");
     ERR_clear_error();
-    SSL_CTX_free(ssl);
     return HAPAX_E_ARGUMENT;
 }
 
 static int load(SSL_CTX *ssl, const char *certificate_file, const char *key_file, hapax_error *err)
 {
     if (SSL_CTX_use_certificate_chain_file(ssl, certificate_file) != 1) {
-        return fail(ssl, err, "read the certificate", certificate_file);
+        return fail(err, "read the certificate", certificate_file);
     }
     if (SSL_CTX_use_PrivateKey_file(ssl, key_file, SSL_FILETYPE_PEM) != 1) {
-        return fail(ssl, err, "read the key", key_file);
+        return fail(err, "read the key", key_file);
     }
     if (SSL_CTX_check_private_key(ssl) != 1) {
-        return fail(ssl, err, "use the key with this certificate", "");
+        return fail(err, "use the key with this certificate", "");
     }
+    return 0;
+}
+
+/* A context of either side, with what both have in common. */
+static int context_new(struct tls_context **out, const SSL_METHOD *method, hapax_error *err)
+{
+    ERR_clear_error();
+    struct tls_context *t = malloc(sizeof *t);
+    SSL_CTX *ssl = SSL_CTX_new(method);
+    *out = NULL;
+    if (t == NULL || ssl == NULL) {
+        free(t);
+        SSL_CTX_free(ssl);
+        ERR_clear_error();
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION);
+    SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS); /* idle connections give their record buffers back */
+    atomic_init(&t->references, 1);
+    t->ssl = ssl;
+    *out = t;
     return 0;
 }
 
@@ -68,64 +89,39 @@ int tls_context_create(struct tls_context **out, const char *certificate_file, c
                        hapax_error *err)
 {
     static const unsigned char session_context[] = "hapax";
-    *out = NULL;
-    ERR_clear_error();
-    struct tls_context *t = malloc(sizeof *t);
-    SSL_CTX *ssl = SSL_CTX_new(TLS_server_method());
-    if (t == NULL || ssl == NULL) {
-        free(t);
-        SSL_CTX_free(ssl);
-        ERR_clear_error();
-        return error_code(err, HAPAX_E_MEMORY);
+    int rc = context_new(out, TLS_server_method(), err);
+    if (rc != 0) {
+        return rc;
     }
-    SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION);
-    SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-    /* Idle connections give their record buffers back; sessions live in tickets, not in our memory. */
-    SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX *ssl = (*out)->ssl;
+    /* Sessions live in tickets, not in our memory. */
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(ssl, session_context, sizeof session_context - 1);
     SSL_CTX_set_alpn_select_cb(ssl, choose_protocol, NULL);
-    int rc = load(ssl, certificate_file, key_file, err);
+    rc = load(ssl, certificate_file, key_file, err);
     if (rc != 0) {
-        free(t);
-        return rc;
+        tls_context_drop(*out);
+        *out = NULL;
     }
-    atomic_init(&t->references, 1);
-    t->ssl = ssl;
-    *out = t;
-    return 0;
+    return rc;
 }
 
 int tls_client_context_create(struct tls_context **out, const char *ca_file, hapax_error *err)
 {
-    *out = NULL;
-    ERR_clear_error();
-    struct tls_context *t = malloc(sizeof *t);
-    SSL_CTX *ssl = SSL_CTX_new(TLS_client_method());
-    if (t == NULL || ssl == NULL) {
-        free(t);
-        SSL_CTX_free(ssl);
-        ERR_clear_error();
-        return error_code(err, HAPAX_E_MEMORY);
-    }
-    SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION);
-    SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-    SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
-    int rc = 0;
-    if (ca_file != NULL ? SSL_CTX_load_verify_file(ssl, ca_file) != 1
-                        : SSL_CTX_set_default_verify_paths(ssl) != 1) {
-        rc = fail(ssl, err, "read the authorities in", ca_file != NULL ? ca_file : "the system's store");
-    }
+    int rc = context_new(out, TLS_client_method(), err);
     if (rc != 0) {
-        free(t);
         return rc;
     }
+    SSL_CTX *ssl = (*out)->ssl;
+    SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
+    if (ca_file != NULL ? SSL_CTX_load_verify_file(ssl, ca_file) != 1
+                        : SSL_CTX_set_default_verify_paths(ssl) != 1) {
+        rc = fail(err, "read the authorities in", ca_file != NULL ? ca_file : "the system's store");
+        tls_context_drop(*out);
+        *out = NULL;
+    }
     ERR_clear_error();
-    atomic_init(&t->references, 1);
-    t->ssl = ssl;
-    *out = t;
-    return 0;
+    return rc;
 }
 
 struct tls_context *tls_context_hold(struct tls_context *t)
