@@ -88,8 +88,8 @@ struct engine_op {
 };
 
 /* A port: where a thread gets its finished ops. `wake` is called from lanes (any thread) at least once
- * after a port that was empty became non-empty; it must only poke the thread, which then drains. A port
- * outlives the engines it is used with. */
+ * after a port that was empty became non-empty; it must only poke the thread, which then drains, or (the blocking API)
+ * take the queue itself. A port outlives the engines it is used with. */
 struct engine_port {
     struct queue queue;
     void (*wake)(void *ctx);
