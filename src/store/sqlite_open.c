@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "sqlite_schema_sql.h"
 #include "store/schemes.h"
-#include "store/sqlite_gather.h"
+#include "store/sqlite_wal_vfs.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -219,14 +219,14 @@ static int make_file(const struct sqlite_store *s, hapax_error *err)
     return error_set(err, HAPAX_E_STORE, errno, "%.120s: can't be created (%.60s)", s->path, strerror(errno));
 }
 
-#define GATHER_VFS "hapax-gather"
+#define WAL_VFS "hapax-wal"
 
-static pthread_once_t gather_once = PTHREAD_ONCE_INIT;
-static int gather_rc;
+static pthread_once_t wal_vfs_once = PTHREAD_ONCE_INIT;
+static int wal_vfs_rc;
 
-static void register_gather(void)
+static void register_wal_vfs(void)
 {
-    gather_rc = sqlite_gather_register(GATHER_VFS, NULL);
+    wal_vfs_rc = sqlite_wal_vfs_register(WAL_VFS, NULL);
 }
 
 static int connect(struct sqlite_store *s, bool create, hapax_error *err)
@@ -238,8 +238,8 @@ static int connect(struct sqlite_store *s, bool create, hapax_error *err)
     int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
     flags |= s->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
     flags |= create && !s->read_only ? SQLITE_OPEN_CREATE : 0;
-    pthread_once(&gather_once, register_gather);
-    int rc = gather_rc == SQLITE_OK ? sqlite3_open_v2(s->path, &s->db, flags, GATHER_VFS) : gather_rc;
+    pthread_once(&wal_vfs_once, register_wal_vfs);
+    int rc = wal_vfs_rc == SQLITE_OK ? sqlite3_open_v2(s->path, &s->db, flags, WAL_VFS) : wal_vfs_rc;
     code = rc == SQLITE_OK ? 0 : sqlite_fail(s, rc, err);
     if (code == 0) {
         code = set_up(s, err);

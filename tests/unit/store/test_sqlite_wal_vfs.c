@@ -1,5 +1,5 @@
-/* The gathering VFS on top of one that counts, and fails on demand, the writes to a log. */
-#include "store/sqlite_gather.h"
+/* The log's VFS on top of one that counts, and fails on demand, the writes to a log. */
+#include "store/sqlite_wal_vfs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,9 +20,20 @@ static const sqlite3_io_methods *real_methods; /* of a log's file, as the defaul
 static int writes;
 static int largest;
 static bool fail;
+static int zero_writes; /* what makes the file longer */
+static bool fail_zero_writes;
+
+static bool all_zero(const char *bytes, int count)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0;
+}
 
 static int counting_write(sqlite3_file *file, const void *bytes, int count, sqlite3_int64 at)
 {
+    if (all_zero(bytes, count)) {
+        zero_writes++;
+        return fail_zero_writes ? SQLITE_FULL : real_methods->xWrite(file, bytes, count, at);
+    }
     writes++;
     largest = count > largest ? count : largest;
     return fail ? SQLITE_FULL : real_methods->xWrite(file, bytes, count, at);
@@ -77,14 +89,15 @@ static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof *w);
     assert_non_null(w);
-    snprintf(w->folder, sizeof w->folder, "/tmp/hapax-gather-XXXXXX");
+    snprintf(w->folder, sizeof w->folder, "/tmp/hapax-wal-vfs-XXXXXX");
     assert_non_null(mkdtemp(w->folder));
     snprintf(w->path, sizeof w->path, "%s/t.db", w->folder);
-    fail = false;
-    w->db = connect(w->path, "gather-over-counting");
+    fail = fail_zero_writes = false;
+    w->db = connect(w->path, "wal-over-counting");
     run(w->db, "CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)");
     writes = 0;
     largest = 0;
+    zero_writes = 0;
     *state = w;
     return 0;
 }
@@ -164,6 +177,83 @@ static void a_write_that_fails_fails_the_commit_and_nothing_else(void **state)
     sqlite3_close(other);
 }
 
+static int64_t log_bytes(const struct world *w)
+{
+    char path[112];
+    snprintf(path, sizeof path, "%s-wal", w->path);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_size;
+}
+
+static void the_log_grows_in_steps(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(log_bytes(w), 256 * 1024);
+    int grown = 0;
+    int64_t before = log_bytes(w);
+    for (int i = 0; i < 200; i++) { /* at least a page each: 800 KB and more */
+        run(w->db, ROWS(1));
+        int64_t now = log_bytes(w);
+        assert_int_equal(now % (256 * 1024), 0);
+        grown += now != before;
+        before = now;
+    }
+    assert_in_range(grown, 3, 10);
+    assert_true(zero_writes > 0);
+    sqlite3 *other = connect(w->path, NULL); /* recovers nothing, and reads up to the last frame */
+    assert_int_equal(number(other, "SELECT count(*) FROM t"), 200);
+    sqlite3_close(other);
+}
+
+static void zeros_end_the_log_that_is_recovered(void **state)
+{
+    struct world *w = *state;
+    run(w->db, ROWS(100));
+    /* As after a crash: the files as they are now, without the index in shared memory. */
+    char command[512];
+    snprintf(command, sizeof command, "cp %s %s.2 && cp %s-wal %s.2-wal", w->path, w->path, w->path, w->path);
+    assert_int_equal(system(command), 0);
+    char path[112];
+    snprintf(path, sizeof path, "%s.2", w->path);
+    sqlite3 *recovered = connect(path, NULL);
+    assert_int_equal(number(recovered, "SELECT count(*) FROM t"), 100);
+    run(recovered, ROWS(5));
+    assert_int_equal(number(recovered, "SELECT count(*) FROM t"), 105);
+    sqlite3_close(recovered);
+}
+
+static void a_log_that_cannot_grow_ahead_takes_commits_all_the_same(void **state)
+{
+    struct world *w = *state;
+    fail_zero_writes = true;
+    for (int i = 0; i < 100; i++) {
+        run(w->db, ROWS(10));
+    }
+    assert_true(log_bytes(w) % (256 * 1024) != 0);
+    assert_int_equal(number(w->db, "SELECT count(*) FROM t"), 1000);
+    fail_zero_writes = false;
+    run(w->db, ROWS(1));
+    assert_int_equal(log_bytes(w) % (256 * 1024), 0);
+}
+
+/* What another process made longer is not written to a second time. */
+static void a_log_that_is_long_enough_stays_as_it_is(void **state)
+{
+    struct world *w = *state;
+    sqlite3 *other = connect(w->path, "wal-over-counting");
+    run(other, ROWS(400));
+    run(w->db, ROWS(1));
+    int64_t bytes = log_bytes(w);
+    zero_writes = 0;
+    run(other, ROWS(1));
+    run(w->db, ROWS(1));
+    assert_int_equal(zero_writes, 0);
+    assert_int_equal(log_bytes(w), bytes);
+    assert_int_equal(number(other, "SELECT count(*) FROM t"), 403);
+    sqlite3_close(other);
+}
+
 int main(void)
 {
     counting_vfs = *sqlite3_vfs_find(NULL);
@@ -171,7 +261,7 @@ int main(void)
     counting_vfs.zName = "counting";
     counting_vfs.xOpen = counting_open;
     if (sqlite3_vfs_register(&counting_vfs, 0) != SQLITE_OK ||
-        sqlite_gather_register("gather-over-counting", &counting_vfs) != SQLITE_OK) {
+        sqlite_wal_vfs_register("wal-over-counting", &counting_vfs) != SQLITE_OK) {
         return 1;
     }
     const struct CMUnitTest tests[] = {
@@ -182,6 +272,11 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_write_that_fails_fails_the_commit_and_nothing_else, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(the_log_grows_in_steps, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(zeros_end_the_log_that_is_recovered, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_log_that_cannot_grow_ahead_takes_commits_all_the_same, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_log_that_is_long_enough_stays_as_it_is, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
