@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "net/loop_uv.h"
 
+#include <malloc.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -75,6 +76,45 @@ static void on_poke(uv_async_t *async)
     }
 }
 
+/* --- uv's table of descriptors. ---
+ *
+ * For each loop uv keeps a table by descriptor, and it ends the process when there is no memory to let it grow. So a
+ * table is born with room for every descriptor that may be opened (what is not used is never touched: it takes
+ * addresses, not memory), and growing costs nothing. Only beyond DESCRIPTORS_MAX open ones it would be copied. */
+enum { DESCRIPTORS_MAX = 1 << 20 };
+
+static _Thread_local void *spare_table; /* for the loop that this thread is making */
+
+/* uv asks for two slots of its own, and the next power of two. */
+static size_t table_bytes(void)
+{
+    struct rlimit limit;
+    size_t slots = DESCRIPTORS_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < DESCRIPTORS_MAX) {
+        slots = (size_t)limit.rlim_cur;
+    }
+    return 2 * (slots + 2) * sizeof(void *);
+}
+
+/* uv's realloc(), which it uses for that table only. */
+static void *grow_table(void *table, size_t bytes)
+{
+    if (table == NULL && spare_table != NULL) {
+        table = spare_table;
+        spare_table = NULL;
+    }
+    return table != NULL && malloc_usable_size(table) >= bytes ? table : realloc(table, bytes);
+}
+
+static int make_uv(uv_loop_t *uv)
+{
+    spare_table = malloc(table_bytes());
+    int rc = spare_table != NULL ? uv_loop_init(uv) : UV_ENOMEM;
+    free(spare_table);
+    spare_table = NULL;
+    return rc;
+}
+
 int loop_create(struct loop **out, hapax_error *err)
 {
     *out = NULL;
@@ -82,7 +122,7 @@ int loop_create(struct loop **out, hapax_error *err)
     if (l == NULL) {
         return error_code(err, HAPAX_E_MEMORY);
     }
-    int rc = uv_loop_init(&l->uv);
+    int rc = make_uv(&l->uv);
     if (rc == 0) {
         rc = uv_async_init(&l->uv, &l->poke, on_poke);
         if (rc != 0) {
@@ -317,6 +357,7 @@ uint64_t net_descriptor_limit(void)
 int net_global_init(hapax_error *err)
 {
     signal(SIGPIPE, SIG_IGN);
+    uv_replace_allocator(malloc, grow_table, calloc, free);
     if (OPENSSL_init_ssl(0, NULL) != 1) {
         return error_set(err, HAPAX_E_SYSTEM, 0, "can't set up OpenSSL");
     }

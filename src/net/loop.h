@@ -43,7 +43,8 @@ int loop_signal(struct loop *l, int signal, void (*fn)(void *ctx, int signal), v
 
 /* Raise the soft limit of open descriptors to the hard one; returns the limit in force. */
 uint64_t net_descriptor_limit(void);
-/* Once per process, before any thread: TLS's global set-up, SIGPIPE ignored. */
+/* Once per process, before any thread and any loop: TLS's global set-up, SIGPIPE ignored, loops that never run out of
+ * memory for descriptors. Raise the limit of these before. */
 int net_global_init(hapax_error *err);
 
 #endif
