@@ -14,6 +14,11 @@ void buf_init(struct buf *b, size_t len_max)
     *b = (struct buf){.len_max = len_max};
 }
 
+void buf_init_on(struct buf *b, char *storage, size_t size)
+{
+    *b = (struct buf){.ptr = storage, .cap = size, .len_max = size};
+}
+
 void buf_free(struct buf *b)
 {
     free(b->ptr);

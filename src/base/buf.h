@@ -19,6 +19,8 @@ struct buf {
 };
 
 void buf_init(struct buf *b, size_t len_max);
+/* On storage of the caller's that it never outgrows: an append can only fail with HAPAX_E_LIMIT. Never freed. */
+void buf_init_on(struct buf *b, char *storage, size_t size);
 void buf_free(struct buf *b);                /* also resets to an empty buffer of the same maximum */
 void buf_clear(struct buf *b);               /* keeps the memory */
 int buf_reserve(struct buf *b, size_t more); /* room for `more` bytes after len */

@@ -3,7 +3,7 @@
 #ifndef GATEWAY_PROBLEM_H
 #define GATEWAY_PROBLEM_H
 
-#include "base/buf.h"
+#include "base/slice.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,7 +81,9 @@ struct problem_members {
     int64_t limit_bytes;
 };
 
-/* Append the JSON document. */
-int problem_body(struct buf *out, enum problem p, const char *detail, const struct problem_members *members);
+enum { PROBLEM_BYTES_MAX = 4096 };
+/* The JSON document, in the caller's storage. Needs no memory and never fails; a detail of over 512 bytes is cut. */
+struct slice problem_body(char storage[PROBLEM_BYTES_MAX], enum problem p, const char *detail,
+                          const struct problem_members *members);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-enum { REPLY_HEAD_BYTES_MAX = LIMIT_ANSWER_HEAD_BYTES_MAX + 1024, PROBLEM_BYTES_MAX = 4096 };
+enum { REPLY_HEAD_BYTES_MAX = LIMIT_ANSWER_HEAD_BYTES_MAX + 1024, PROBLEM_HEAD_BYTES_MAX = 1024 };
 
 static const char expose[] =
     "Access-Control-Expose-Headers: Idempotency-Status, Idempotent-Replayed, Idempotency-Expires\r\n";
@@ -67,26 +67,24 @@ static enum marker problem_marker(const struct exchange *e, enum problem p)
     return m != MARK_NONE ? m : MARK_REJECTED;
 }
 
-static int problem_head(struct buf *head, enum problem p)
+/* Problems are written where they stand, without asking for memory: they may be what tells that there is none. */
+static void problem_head(struct buf *head, enum problem p)
 {
     const struct problem_info *info = problem_info(p);
     if (info->retry_after_s > 0) {
         buf_printf(head, "Retry-After: %d\r\n", info->retry_after_s);
     }
-    return buf_append_text(head, "Content-Type: application/problem+json\r\nCache-Control: no-store\r\n");
+    buf_append_text(head, "Content-Type: application/problem+json\r\nCache-Control: no-store\r\n");
 }
 
 void reply_problem_bare(struct http_exchange *x, enum problem p, const char *detail)
 {
+    char head_bytes[PROBLEM_HEAD_BYTES_MAX];
+    char body_bytes[PROBLEM_BYTES_MAX];
     struct buf head;
-    struct buf body;
-    buf_init(&head, REPLY_HEAD_BYTES_MAX);
-    buf_init(&body, PROBLEM_BYTES_MAX);
+    buf_init_on(&head, head_bytes, sizeof head_bytes);
     problem_head(&head, p);
-    problem_body(&body, p, detail, NULL);
-    http_respond(x, problem_info(p)->status, buf_slice(&head), buf_slice(&body));
-    buf_free(&head);
-    buf_free(&body);
+    http_respond(x, problem_info(p)->status, buf_slice(&head), problem_body(body_bytes, p, detail, NULL));
 }
 
 void reply_problem(struct exchange *e, enum problem p, const char *detail, int original_status)
@@ -94,11 +92,10 @@ void reply_problem(struct exchange *e, enum problem p, const char *detail, int o
     if (!may_answer(e)) {
         return;
     }
-    const struct problem_info *info = problem_info(p);
+    char head_bytes[PROBLEM_HEAD_BYTES_MAX];
+    char body_bytes[PROBLEM_BYTES_MAX];
     struct buf head;
-    struct buf body;
-    buf_init(&head, REPLY_HEAD_BYTES_MAX);
-    buf_init(&body, PROBLEM_BYTES_MAX);
+    buf_init_on(&head, head_bytes, sizeof head_bytes);
     append_markers(e, &head, problem_marker(e, p));
     problem_head(&head, p);
     struct problem_members members = {
@@ -110,10 +107,8 @@ void reply_problem(struct exchange *e, enum problem p, const char *detail, int o
         .limit_bytes =
             p == PROBLEM_BODY_TOO_LARGE && e->ready_us == 0 ? (int64_t)e->target->route->body_bytes_max : 0,
     };
-    problem_body(&body, p, detail, &members);
-    http_respond(e->x, info->status, buf_slice(&head), buf_slice(&body));
-    buf_free(&head);
-    buf_free(&body);
+    http_respond(e->x, problem_info(p)->status, buf_slice(&head),
+                 problem_body(body_bytes, p, detail, &members));
 }
 
 void reply_refuse(struct exchange *e, enum metric_outcome outcome, enum problem p, const char *detail)
