@@ -154,12 +154,6 @@ static void drain_check(void *ctx)
     loop_timer_start(g->drain_timer, DRAIN_CHECK_MS);
 }
 
-static void drain_worker(void *ctx)
-{
-    struct worker *w = ctx;
-    http_server_drain(w->server);
-}
-
 void gateway_stop(struct gateway *g)
 {
     int64_t now_ms = loop_mono_ms(g->workers[0].loop);
@@ -167,11 +161,9 @@ void gateway_stop(struct gateway *g)
         g->stop_deadline_ms = now_ms; /* asked twice: now */
     } else {
         g->stop_deadline_ms = now_ms + g->config->config->shutdown_ms;
-        drain_worker(&g->workers[0]);
+        http_server_drain(g->workers[0].server);
         for (uint32_t i = 1; i < g->worker_count; i++) {
-            if (loop_post(g->workers[i].loop, drain_worker, &g->workers[i]) != 0) {
-                log_event(LOG_LEVEL_WARN, "stop", "worker %u can't be told to drain", i);
-            }
+            loop_wake(g->workers[i].news); /* they see `stopping` and do the same */
         }
     }
     loop_timer_start(g->drain_timer, DRAIN_CHECK_MS);
@@ -204,25 +196,6 @@ void gateway_close(struct gateway *g)
 
 /* --- Reload. --- */
 
-struct handover {
-    struct worker *worker;
-    struct shared_config *config; /* a reference */
-};
-
-static void hand_over(void *ctx)
-{
-    struct handover *h = ctx;
-    struct routing *routing;
-    hapax_error err = {0};
-    if (routing_make(&routing, h->config, &err) == 0) {
-        worker_use(h->worker, routing);
-    } else {
-        log_event(LOG_LEVEL_ERROR, "reload", "a worker keeps its old routes: %s", err.message);
-    }
-    shared_config_drop(h->config);
-    free(h);
-}
-
 static bool same_text(const char *a, const char *b)
 {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
@@ -254,35 +227,41 @@ static void compare(struct buf *notes, const struct config *a, const struct conf
          "limits and timeouts");
 }
 
+/* One for each worker, or none at all. */
+static int make_routings(struct routing **out, const struct gateway *g, struct shared_config *config,
+                         hapax_error *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < g->worker_count; i++) {
+        rc = routing_make(&out[i], config, err);
+    }
+    for (uint32_t i = 0; rc != 0 && i < g->worker_count; i++) {
+        routing_drop(out[i]);
+    }
+    return rc;
+}
+
+/* All that can fail comes first: the workers take the new routes or keep the old ones, together. */
 int gateway_reload(struct gateway *g, struct config *config, struct buf *notes, hapax_error *err)
 {
     struct shared_config *shared;
-    struct routing *routing = NULL;
     int rc = shared_config_make(&shared, config, err);
     if (rc != 0) {
         return rc;
     }
-    rc = routing_make(&routing, shared, err); /* what fails here would fail on the others, too */
+    struct routing **made = calloc(g->worker_count, sizeof *made);
+    rc = made != NULL ? make_routings(made, g, shared, err) : error_code(err, HAPAX_E_MEMORY);
     if (rc != 0) {
+        free(made);
         shared_config_drop(shared);
         return rc;
     }
     compare(notes, g->config->config, config);
-    worker_use(&g->workers[0], routing);
+    worker_use(&g->workers[0], made[0]);
     for (uint32_t i = 1; i < g->worker_count; i++) {
-        struct handover *h = malloc(sizeof *h);
-        if (h == NULL) {
-            log_event(LOG_LEVEL_ERROR, "reload", "worker %u keeps its old routes: no memory", i);
-            continue;
-        }
-        atomic_fetch_add(&shared->references, 1);
-        *h = (struct handover){.worker = &g->workers[i], .config = shared};
-        if (loop_post(g->workers[i].loop, hand_over, h) != 0) {
-            log_event(LOG_LEVEL_ERROR, "reload", "worker %u keeps its old routes: no memory", i);
-            shared_config_drop(shared);
-            free(h);
-        }
+        worker_offer(&g->workers[i], made[i]);
     }
+    free(made);
     shared_config_drop(g->config);
     g->config = shared;
     atomic_fetch_add(&g->reloads, 1);

@@ -197,6 +197,18 @@ static void drain_port(void *ctx)
     engine_port_drain(&w->port);
 }
 
+static void hear_news(void *ctx)
+{
+    struct worker *w = ctx;
+    struct routing *offered = atomic_exchange(&w->offered, NULL);
+    if (offered != NULL) {
+        worker_use(w, offered);
+    }
+    if (atomic_load(&w->shared->stopping) && w->server != NULL) {
+        http_server_drain(w->server);
+    }
+}
+
 /* What this turn's requests submitted reaches the lanes together. */
 static void end_turn(void *ctx)
 {
@@ -244,6 +256,7 @@ int worker_open(struct worker *w, struct shared *shared, struct shared_config *c
     engine_port_init(&w->port, wake_port, w);
     w->port.gathers = true;
     rc = loop_waker_create(&w->waker, w->loop, drain_port, w, err);
+    rc = rc != 0 ? rc : loop_waker_create(&w->news, w->loop, hear_news, w, err);
     rc = rc != 0 ? rc : loop_each_turn(w->loop, end_turn, w, err);
     rc = rc != 0 ? rc : http_client_create(&w->client, w->loop, err);
     rc = rc != 0 ? rc : routing_make(&w->routing, config, err);
@@ -280,11 +293,15 @@ void worker_close(struct worker *w)
     }
     arena_free(&w->scratch);
     routing_drop(w->routing);
+    routing_drop(atomic_exchange(&w->offered, NULL));
     if (w->client != NULL) {
         http_client_destroy(w->client);
     }
     if (w->waker != NULL) {
         loop_waker_close(w->waker);
+    }
+    if (w->news != NULL) {
+        loop_waker_close(w->news);
     }
     loop_destroy(w->loop);
     engine_port_destroy(&w->port);
@@ -298,6 +315,12 @@ void worker_use(struct worker *w, struct routing *routing)
     }
     routing_drop(w->routing);
     w->routing = routing;
+}
+
+void worker_offer(struct worker *w, struct routing *routing)
+{
+    routing_drop(atomic_exchange(&w->offered, routing)); /* an offer before it was never looked at */
+    loop_wake(w->news);
 }
 
 struct slice worker_http_date(struct worker *w, int64_t wall_ms)

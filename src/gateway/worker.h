@@ -40,7 +40,7 @@ struct target {
 };
 
 /* All routes of one config on one loop. Exchanges hold a reference, so that a reload never pulls it from under
- * them. Not atomic: one thread. */
+ * them. Not atomic: one thread at a time. */
 struct routing {
     uint32_t references;
     struct shared_config *config;
@@ -70,10 +70,12 @@ struct worker {
     bool speaks_tls; /* decided when the listener is opened */
     struct http_client *client;
     struct engine_port port;
-    struct loop_waker *waker;
+    struct loop_waker *waker; /* for the engine's port */
+    struct loop_waker *news;  /* what the first worker has to say: `offered`, and that we stop */
     struct routing *routing;
-    struct exchange *live; /* doubly linked */
-    struct exchange *idle; /* pool */
+    _Atomic(struct routing *) offered; /* to be used from now on; NULL: nothing new */
+    struct exchange *live;             /* doubly linked */
+    struct exchange *idle;             /* pool */
     uint32_t idle_count;
     struct arena
         scratch; /* for reading one request's content: a JSON document's nodes, decoded bodies. Empty between
@@ -90,6 +92,8 @@ int worker_open(struct worker *w, struct shared *shared, struct shared_config *c
 void worker_close(struct worker *w);
 /* On the worker's loop: from now on these routes, and for new connections this certificate. Takes the reference. */
 void worker_use(struct worker *w, struct routing *routing);
+/* The same from another thread, soon; can't fail. */
+void worker_offer(struct worker *w, struct routing *routing);
 
 /* "Sun, 29 Nov 2026 20:58:55 GMT" (RFC 9110 section 5.6.7); borrowed until the next call. */
 struct slice worker_http_date(struct worker *w, int64_t wall_ms);
