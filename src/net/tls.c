@@ -39,13 +39,25 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
     return SSL_TLSEXT_ERR_OK;
 }
 
+/* The last error says what could not be done; the one that says why may stand far below it. */
+static bool memory_ran_out(void)
+{
+    bool found = false;
+    for (unsigned long code = ERR_get_error(); code != 0; code = ERR_get_error()) {
+        found = found || ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE;
+    }
+    return found;
+}
+
 static int fail(hapax_error *err, const char *what, const char *file)
 {
     unsigned long code = ERR_peek_last_error();
+    if (memory_ran_out()) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
     const char *reason = ERR_reason_error_string(code);
     error_set(err, HAPAX_E_ARGUMENT, (int)ERR_GET_REASON(code), "TLS: can't %s%s%s: %s", what,
               file[0] != '\0' ? " " : "", file, reason != NULL ? reason : "unknown reason");
-    ERR_clear_error();
     return HAPAX_E_ARGUMENT;
 }
 
