@@ -50,6 +50,11 @@ bool alloc_disarm(void)
     return atomic_load(&failed);
 }
 
+bool alloc_failed(void)
+{
+    return atomic_load(&failed);
+}
+
 long alloc_seen(void)
 {
     return armed_with - atomic_load(&left);

@@ -11,6 +11,7 @@
 
 void alloc_arm(long n, bool from_there_on); /* n counts from 1 */
 bool alloc_disarm(void);                    /* did one fail? */
+bool alloc_failed(void);                    /* has one, since alloc_arm()? */
 long alloc_seen(void);                      /* allocations since alloc_arm() */
 void alloc_spare_thread(void); /* the calling thread's allocations never fail: a test's own client */
 long alloc_live(void);         /* blocks allocated and not freed */

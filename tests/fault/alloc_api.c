@@ -6,10 +6,15 @@
 #include "hapax/hapax.h"
 #include "sweep.h"
 
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <semaphore.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SCOPE "test"
 #define KEY   "the key"
@@ -40,7 +45,8 @@ static hapax *opened(const char *uri)
     return h;
 }
 
-static int begin_on(hapax *h, const char *content, int take_over, hapax_result *out, hapax_error *err)
+static int begin_waiting(hapax *h, const char *content, int take_over, int64_t wait_ms, hapax_result *out,
+                         hapax_error *err)
 {
     hapax_request r = {.size = sizeof r,
                        .scope = SCOPE,
@@ -48,8 +54,14 @@ static int begin_on(hapax *h, const char *content, int take_over, hapax_result *
                        .content = content,
                        .content_bytes = strlen(content),
                        .take_over = take_over,
+                       .wait_ms = wait_ms,
                        .heartbeat = 1};
     return hapax_begin(h, &r, out, err);
+}
+
+static int begin_on(hapax *h, const char *content, int take_over, hapax_result *out, hapax_error *err)
+{
+    return begin_waiting(h, content, take_over, 0, out, err);
 }
 
 /* --- the calls --- */
@@ -265,6 +277,88 @@ static void run_call(void *ctx)
     clean_up(t);
 }
 
+/* --- attach --- */
+
+enum { WAIT_MS = 600000 }; /* never over: the first one ends */
+
+struct second {
+    hapax *h;
+    sem_t go;
+    _Atomic(bool) over;
+    int code;
+    hapax_result result;
+    hapax_error err;
+};
+
+static void *begin_second(void *ctx)
+{
+    struct second *s = ctx;
+    while (sem_wait(&s->go) != 0) {
+    }
+    s->code = begin_waiting(s->h, "content", 0, WAIT_MS, &s->result, &s->err);
+    atomic_store(&s->over, true);
+    return NULL;
+}
+
+/* Until it waits for the first one, or can't. */
+static void let_it_wait(struct second *s)
+{
+    struct engine_stats stats = {0};
+    while (stats.waiters == 0 && !atomic_load(&s->over)) {
+        engine_stats(engine_of_handle(s->h), &stats);
+        usleep(100);
+    }
+}
+
+static void judge_second(struct second *s)
+{
+    if (s->code == 0) {
+        size_t bytes;
+        CHECK(s->result.verdict == HAPAX_ATTACHED && s->result.answer != NULL, "verdict %d",
+              (int)s->result.verdict);
+        const void *data = s->result.answer != NULL ? hapax_answer_data(s->result.answer, &bytes) : NULL;
+        CHECK(data == NULL || (bytes == 6 && memcmp(data, "answer", bytes) == 0), "another answer");
+        hapax_answer_free(s->result.answer);
+        return;
+    }
+    CHECK(s->code == HAPAX_E_MEMORY && s->err.code == s->code, "%s: %s", hapax_error_name(s->code),
+          s->err.message);
+    CHECK(is_zero(&s->result, sizeof s->result), "an error leaves something in the result");
+    int code = begin_and_expect(s->h, "content", 0, HAPAX_REPLAY, "answer", &s->err);
+    CHECK(code == 0, "again: %s", s->err.message);
+}
+
+/* A second caller waits for the first one, on another thread, and both may fail for lack of memory. */
+static void run_attach(void *ctx)
+{
+    const struct trial *t = ctx;
+    hapax_error err = {0};
+    hapax_claim claim;
+    pthread_t thread;
+    struct second s = {.h = opened(t->uri)};
+    bring_about(s.h, HAPAX_RUNNING, &claim);
+    sem_init(&s.go, 0, 0);
+    MUST(pthread_create(&thread, NULL, begin_second, &s) == 0);
+    sweep_arm();
+    sem_post(&s.go);
+    let_it_wait(&s);
+    int code = hapax_complete(s.h, &claim, "answer", 6, &err);
+    if (code != 0) {
+        CHECK(code == HAPAX_E_MEMORY, "complete: %s", err.message);
+        sweep_disarm();
+        code = hapax_complete(s.h, &claim, "answer", 6, &err);
+        CHECK(code == 0, "complete again: %s", err.message);
+        MUST(code == 0);
+    }
+    pthread_join(thread, NULL);
+    sweep_disarm();
+    judge_second(&s);
+    expect_state(s.h, HAPAX_DONE, "answer", "at once");
+    sem_destroy(&s.go);
+    hapax_close(s.h);
+    clean_up(t);
+}
+
 /* --- open and close --- */
 
 static void run_open(void *ctx)
@@ -322,6 +416,8 @@ static void sweep_store(const char *store, const char *uri, const char *path)
         snprintf(name, sizeof name, "%s: %s", store, t.call->name);
         sweep(name, run_call, &t);
     }
+    snprintf(name, sizeof name, "%s: attach", store);
+    sweep(name, run_attach, &t);
     t.call = &absent;
     snprintf(name, sizeof name, "%s: open a new one", store);
     sweep(name, run_open, &t);

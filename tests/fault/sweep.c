@@ -193,6 +193,11 @@ void sweep_begin(int argc, char **argv, const struct injector *i)
 #endif
 }
 
+void sweep_thin(long share)
+{
+    places_wanted = (places_wanted + share - 1) / share;
+}
+
 int sweep_end(void)
 {
     if (rmdir(folder) != 0) {

@@ -24,6 +24,8 @@ struct injector {
  * HAPAX_FAULT_PLACES=n tries about n places of each sweep, evenly spread, instead of every one. */
 void sweep_begin(int argc, char **argv, const struct injector *injector);
 int sweep_end(void); /* the exit code of main() */
+/* This program's runs are long: try one place where others try `share` of them, unless every one is wanted. */
+void sweep_thin(long share);
 
 void sweep(const char *name, void (*run)(void *ctx), void *ctx);
 
