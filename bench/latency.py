@@ -12,7 +12,8 @@ def measure(bench):
     turns = []
     for number in range(bench.options.rounds):
         note(f"latency, round {number + 1}/{bench.options.rounds}")
-        turns.append({"proxy": wrk(proxy.port, 1, bench.options.seconds), "sync_us": sync_us(bench.run),
+        in_place, growing = sync_us(bench.run)
+        turns.append({"proxy": wrk(proxy.port, 1, bench.options.seconds), "sync_us": in_place, "growing_us": growing,
                       "hapax": wrk(hapax.port, 1, bench.options.seconds)})
     return {
         "proxy_p50_ms": statistics.median(t["proxy"]["p50_ms"] for t in turns),
@@ -21,6 +22,7 @@ def measure(bench):
         "hapax_p99_ms": statistics.median(t["hapax"]["p99_ms"] for t in turns),
         "added_p50_ms": statistics.median(t["hapax"]["p50_ms"] - t["proxy"]["p50_ms"] for t in turns),
         "two_syncs_ms": statistics.median(2 * t["sync_us"] / 1000 for t in turns),
+        "two_growing_syncs_ms": statistics.median(2 * t["growing_us"] / 1000 for t in turns),
         "beyond_syncs_ms": statistics.median(
             t["hapax"]["p50_ms"] - t["proxy"]["p50_ms"] - 2 * t["sync_us"] / 1000 for t in turns),
     }
