@@ -118,6 +118,20 @@ int tls_context_create(struct tls_context **out, const char *certificate_file, c
     return rc;
 }
 
+/* OpenSSL reads an authority's extensions when it is first needed, and never trusts it again when there is no memory
+ * for that. So have them read now, where an error can be told. */
+static int read_extensions(SSL_CTX *ssl, hapax_error *err)
+{
+    STACK_OF(X509_OBJECT) *objects = X509_STORE_get0_objects(SSL_CTX_get_cert_store(ssl));
+    for (int i = 0; i < sk_X509_OBJECT_num(objects); i++) {
+        X509 *x = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(objects, i));
+        if (x != NULL && X509_check_purpose(x, -1, 0) != 1 && memory_ran_out()) {
+            return error_code(err, HAPAX_E_MEMORY);
+        }
+    }
+    return 0;
+}
+
 int tls_client_context_create(struct tls_context **out, const char *ca_file, hapax_error *err)
 {
     int rc = context_new(out, TLS_client_method(), err);
@@ -129,6 +143,10 @@ int tls_client_context_create(struct tls_context **out, const char *ca_file, hap
     if (ca_file != NULL ? SSL_CTX_load_verify_file(ssl, ca_file) != 1
                         : SSL_CTX_set_default_verify_paths(ssl) != 1) {
         rc = fail(err, "read the authorities in", ca_file != NULL ? ca_file : "the system's store");
+    } else {
+        rc = read_extensions(ssl, err);
+    }
+    if (rc != 0) {
         tls_context_drop(*out);
         *out = NULL;
     }
