@@ -73,7 +73,7 @@ static int run_call(hapax *h, struct call *c, hapax_error *err)
     c->op.port = &h->port;
     c->op.done = note_answer;
     c->op.user = c;
-    int code = engine_submit(h->engine, &c->op);
+    int code = engine_submit_and_help(h->engine, &c->op);
     if (code != 0) {
         return error_code(err, code);
     }

@@ -296,7 +296,8 @@ static bool valid(const struct engine_op *op)
     return false;
 }
 
-int engine_submit(struct engine *e, struct engine_op *op)
+/* Into its lane's queue, which the caller then sees to. */
+static int push(struct engine *e, struct engine_op *op, uint32_t *number)
 {
     struct engine_shared *shared = &e->shared;
     if (op->done == NULL || !valid(op)) {
@@ -312,9 +313,19 @@ int engine_submit(struct engine *e, struct engine_op *op)
         atomic_fetch_sub(&shared->queued, 1);
         return HAPAX_E_BUSY;
     }
-    uint32_t number = op->id.bytes[IDENTITY_BYTES - 1] % e->lane_count;
+    *number = op->id.bytes[IDENTITY_BYTES - 1] % e->lane_count;
+    lane_push(e->lanes[*number], op);
+    return 0;
+}
+
+int engine_submit(struct engine *e, struct engine_op *op)
+{
+    uint32_t number;
     struct engine_port *port = op->port; /* once it is pushed the op is the lane's */
-    lane_push(e->lanes[number], op);
+    int code = push(e, op, &number);
+    if (code != 0) {
+        return code;
+    }
     if (port != NULL && port->gathers) {
         port->owed |= UINT64_C(1) << number;
     } else {
@@ -323,13 +334,31 @@ int engine_submit(struct engine *e, struct engine_op *op)
     return 0;
 }
 
-void engine_port_flush(struct engine *e, struct engine_port *p)
+static void help_or_wake(struct lane *l, const struct engine_port *own)
+{
+    if (!lane_help(l, own)) {
+        lane_wake(l);
+    }
+}
+
+int engine_submit_and_help(struct engine *e, struct engine_op *op)
+{
+    uint32_t number;
+    int code = push(e, op, &number);
+    if (code == 0) {
+        help_or_wake(e->lanes[number], NULL);
+    }
+    return code;
+}
+
+bool engine_port_flush(struct engine *e, struct engine_port *p)
 {
     for (uint32_t i = 0; p->owed != 0; i++, p->owed >>= 1) {
         if ((p->owed & 1) != 0 && !queue_empty(&e->lanes[i]->queue)) { /* else it has them already */
-            lane_wake(e->lanes[i]);
+            help_or_wake(e->lanes[i], p);
         }
     }
+    return !queue_empty(&p->queue);
 }
 
 /* --- what it says about itself --- */

@@ -102,9 +102,11 @@ struct engine_port {
 };
 
 void engine_port_init(struct engine_port *p, void (*wake)(void *ctx), void *ctx);
-void engine_port_destroy(struct engine_port *p);                 /* empty by then */
-size_t engine_port_drain(struct engine_port *p);                 /* runs call-backs; returns how many */
-void engine_port_flush(struct engine *e, struct engine_port *p); /* of a port that gathers */
+void engine_port_destroy(struct engine_port *p); /* empty by then */
+size_t engine_port_drain(struct engine_port *p); /* runs call-backs; returns how many */
+/* Of a port that gathers. May do a lane's turn, as engine_submit_and_help(). True: the port has to be drained now, nobody
+ * wakes the thread for what is in it. */
+bool engine_port_flush(struct engine *e, struct engine_port *p);
 
 struct engine_options {
     const char *store_uri;
@@ -137,6 +139,9 @@ void engine_close(struct engine *e);
 /* Any thread. HAPAX_E_BUSY: queue_ops_max reached (not for COMPLETE, RELEASE, LOSE). HAPAX_E_CLOSED.
  * HAPAX_E_ARGUMENT. */
 int engine_submit(struct engine *e, struct engine_op *op);
+/* The same for a thread that then waits for nothing but this op: while nothing else is on its way, it may do the lane's
+ * turn itself, and call-backs that belong on the lane's thread (ops without a port, ports' `wake`) run in here. */
+int engine_submit_and_help(struct engine *e, struct engine_op *op);
 
 /* Is the store usable now? The last batch succeeded (or none was needed). While it is down, a lane tries again
  * about once a second with its own reads. Any thread. The message of the last failure in *err. */

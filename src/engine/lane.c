@@ -96,7 +96,9 @@ static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
     if (code == 0) {
         code = store_apply(l->store, &l->batch[from], n, l->now.wall_ms, err);
     }
-    count_batch(l, n, l->shared->simulated ? 0 : clock_mono_us() - start_us);
+    int64_t took_us = l->shared->simulated ? 0 : clock_mono_us() - start_us;
+    count_batch(l, n, took_us);
+    l->slow = code != 0 || took_us > LANE_HELP_US_MAX;
     if (code != 0) {
         err->code = code;
         lane_count(&l->counters.store_errors, 1);
@@ -129,7 +131,7 @@ static void apply_batch(struct lane *l)
     l->own_count = 0;
 }
 
-int64_t lane_turn(struct lane *l, struct moment now)
+static void serve(struct lane *l, struct moment now)
 {
     l->now = now;
     collect(l);
@@ -140,9 +142,14 @@ int64_t lane_turn(struct lane *l, struct moment now)
         apply_batch(l);
         lane_flush_ports(l);
     }
-    int64_t house_due = lane_keep_house(l);
     atomic_store_explicit(&l->counters.in_flight, l->in_flight.ours_count, memory_order_relaxed);
     atomic_store_explicit(&l->counters.cache_bytes, l->cache.bytes, memory_order_relaxed);
+}
+
+int64_t lane_turn(struct lane *l, struct moment now)
+{
+    serve(l, now);
+    int64_t house_due = lane_keep_house(l);
     if (l->pending_first != NULL || !queue_empty(&l->queue)) {
         return now.mono_ms;
     }
@@ -207,7 +214,7 @@ void lane_flush_ports(struct lane *l)
 {
     for (size_t i = 0; i < l->port_count; i++) {
         struct port_chain *chain = &l->ports[i];
-        if (queue_push_chain(&chain->port->queue, chain->newest, chain->oldest)) {
+        if (queue_push_chain(&chain->port->queue, chain->newest, chain->oldest) && chain->port != l->helper) {
             chain->port->wake(chain->port->ctx);
         }
     }
@@ -222,10 +229,17 @@ static void futex_wait(_Atomic(uint32_t) *word, uint32_t value, int64_t ms)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &t, NULL, 0);
 }
 
+static void futex_wake(_Atomic(uint32_t) *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
 void lane_wake(struct lane *l)
 {
-    if (atomic_load(&l->sleeping) == 1 && atomic_exchange(&l->sleeping, 0) == 1) {
-        syscall(SYS_futex, &l->sleeping, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    uint32_t state = LANE_ASLEEP;
+    if (atomic_load(&l->state) == LANE_ASLEEP &&
+        atomic_compare_exchange_strong(&l->state, &state, LANE_AWAKE)) {
+        futex_wake(&l->state);
     }
 }
 
@@ -237,23 +251,80 @@ void lane_push(struct lane *l, struct engine_op *op)
     queue_push(&l->queue, &op->node);
 }
 
+/* The lane's thread has slept enough, or was woken. */
+static void take_back(struct lane *l)
+{
+    uint32_t state = LANE_ASLEEP;
+    while (!atomic_compare_exchange_strong(&l->state, &state, LANE_AWAKE) && state != LANE_AWAKE) {
+        if (state == LANE_LENT) {
+            atomic_compare_exchange_strong(&l->state, &state, LANE_WANTED);
+        } else {
+            futex_wait(&l->state, LANE_WANTED, SLEEP_MS_MAX);
+        }
+        state = LANE_ASLEEP;
+    }
+}
+
 static void lane_sleep(struct lane *l, int64_t ms)
 {
     ms = ms < SLEEP_MS_MAX ? ms : SLEEP_MS_MAX;
     if (l->shared->simulated && ms > SIMULATED_SLEEP_MS) {
         ms = SIMULATED_SLEEP_MS;
     }
-    atomic_store(&l->sleeping, 1);
+    l->sleeps_until_mono_ms = l->now.mono_ms + ms;
+    atomic_store(&l->state, LANE_ASLEEP);
     if (queue_empty(&l->queue) && !atomic_load(&l->shared->closing)) {
-        futex_wait(&l->sleeping, 1, ms);
+        futex_wait(&l->state, LANE_ASLEEP, ms);
     }
-    atomic_store(&l->sleeping, 0);
+    take_back(l);
 }
 
 static struct moment now_of(const struct lane *l)
 {
     const struct engine_options *o = &l->shared->options;
     return o->now(o->now_ctx);
+}
+
+/* After the turn of a helper: the lane's thread sleeps on, unless there is more to do. */
+static void give_back(struct lane *l, bool more)
+{
+    uint32_t state = LANE_LENT;
+    if (!more && atomic_compare_exchange_strong(&l->state, &state, LANE_ASLEEP)) {
+        if (!queue_empty(&l->queue) || atomic_load(&l->shared->closing)) {
+            lane_wake(l); /* who pushed meanwhile saw a lane that was awake */
+        }
+        return;
+    }
+    atomic_store(&l->state, LANE_AWAKE);
+    futex_wake(&l->state);
+}
+
+/* Is the one op in the queue all that is going on? Then there is no batch to wait for, and nothing that a helper could
+ * do in the meantime. */
+static bool one_thing_at_a_time(struct lane *l)
+{
+    const struct queue_node *node = atomic_load(&l->queue.newest);
+    if (node == NULL || node->next != NULL) {
+        return false;
+    }
+    bool begins = ((const struct engine_op *)node)->kind == ENGINE_BEGIN;
+    return l->in_flight.ours_count <= (begins ? 0 : 1);
+}
+
+bool lane_help(struct lane *l, const struct engine_port *own)
+{
+    uint32_t state = LANE_ASLEEP;
+    if (!atomic_compare_exchange_strong(&l->state, &state, LANE_LENT)) {
+        return false;
+    }
+    bool helps = !l->slow && !atomic_load(&l->down) && one_thing_at_a_time(l);
+    if (helps) {
+        l->helper = own;
+        serve(l, now_of(l));
+        l->helper = NULL;
+    }
+    give_back(l, !helps || l->pending_first != NULL || timers_next(&l->timers) < l->sleeps_until_mono_ms);
+    return true;
 }
 
 /* Everything that was submitted before the close is answered; only waiters would wait on. */

@@ -1,7 +1,7 @@
 /* A lane: one thread's worth of engine. Internal to the engine and to simulations.
  *
- * All of a lane's state but `queue`, `sleeping`, `down` and the counters belongs to the thread that calls
- * lane_turn(). A turn never waits for anything but the store, reads no clock (time is its argument), and says
+ * All of a lane's state but `queue`, `state`, `down` and the counters belongs to the thread that calls
+ * lane_turn() or has it lent (enum lane_state). A turn never waits for anything but the store, reads no clock (time is its argument), and says
  * when it wants to be called again; so a simulation can drive the turns of an engine that was opened without
  * threads, on a clock of its own. */
 #ifndef ENGINE_LANE_H
@@ -15,12 +15,14 @@
 
 #include <pthread.h>
 
-#define LANE_OWN_OPS_MAX   (LIMIT_BATCH_OPS_MAX / 4) /* heartbeats and polls of one batch */
-#define LANE_DECIDE_MAX    (LIMIT_BATCH_OPS_MAX * 4) /* ops decided in one turn, most of them from memory */
-#define LANE_PORTS_MAX     64                        /* ports gathered before they must be flushed */
-#define LANE_DEAD_MAX      64                        /* dead owners found in one walk */
-#define LANE_POLL_MS_MIN   5
-#define LANE_POLL_MS_MAX   250
+#define LANE_OWN_OPS_MAX (LIMIT_BATCH_OPS_MAX / 4) /* heartbeats and polls of one batch */
+#define LANE_DECIDE_MAX  (LIMIT_BATCH_OPS_MAX * 4) /* ops decided in one turn, most of them from memory */
+#define LANE_PORTS_MAX   64                        /* ports gathered before they must be flushed */
+#define LANE_DEAD_MAX    64                        /* dead owners found in one walk */
+#define LANE_POLL_MS_MIN 5
+#define LANE_POLL_MS_MAX 250
+#define LANE_HELP_US_MAX                                                                                     \
+    2000 /* a thread that has other things to do is held up by a commit no longer than this */
 #define LANE_GENERATION_MS 250  /* how old the knowledge of the store's generation may be at a cache hit */
 #define LANE_PROBE_MS      1000 /* how often a store that is down is tried */
 #define LANE_RECOVER_MS    10000
@@ -55,6 +57,14 @@ struct lane_counters {
     _Atomic(uint64_t) commit_us_sum;
 };
 
+/* Who may touch the lane's own state. */
+enum lane_state {
+    LANE_AWAKE,  /* its thread (or, without one, whoever drives its turns) */
+    LANE_ASLEEP, /* nobody: its thread sleeps or is about to; who changes this may */
+    LANE_LENT,   /* a thread that helps, see lane_help() */
+    LANE_WANTED, /* the same, and the lane's thread waits for its end */
+};
+
 /* Ops on their way back to one port, the newest first. */
 struct port_chain {
     struct engine_port *port;
@@ -85,12 +95,15 @@ struct lane {
     bool has_thread;
 
     struct queue queue;
-    _Atomic(uint32_t) sleeping; /* a futex: 1 while the lane sleeps or is about to */
-    _Atomic(bool) down;         /* the last batch failed and no later one or probe succeeded */
+    _Atomic(uint32_t) state; /* enum lane_state; a futex */
+    _Atomic(bool) down;      /* the last batch failed and no later one or probe succeeded */
     struct lane_counters counters;
 
-    struct moment now;               /* of this turn */
-    struct engine_op *pending_first; /* collected, not yet decided */
+    int64_t sleeps_until_mono_ms;
+    const struct engine_port *helper; /* the port of the thread that the lane is lent to */
+    bool slow;                        /* the last commit took longer than LANE_HELP_US_MAX, or failed */
+    struct moment now;                /* of this turn */
+    struct engine_op *pending_first;  /* collected, not yet decided */
     struct engine_op *pending_last;
     struct inflight_table in_flight;
     struct replay_cache cache;
@@ -125,6 +138,10 @@ void lane_free(struct lane *l);
 /* Any thread, which then sees to lane_wake(). */
 void lane_push(struct lane *l, struct engine_op *op);
 void lane_wake(struct lane *l); /* if it sleeps */
+/* Instead of lane_wake(): if the lane sleeps, and its store was quick the last time, do its turn on this thread. That
+ * saves two changes of threads, each of which may take as long as the commit. The thread looks into its `own` port
+ * afterwards: that one is not woken (NULL: it has none). False: nothing was done, see to lane_wake(). */
+bool lane_help(struct lane *l, const struct engine_port *own);
 
 /* One turn at the moment `now`. Returns the mono_ms at which the next one is due: not later than `now` when there is
  * more to do at once; a submit is a reason for a turn at any time. */
