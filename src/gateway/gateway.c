@@ -227,16 +227,16 @@ static void compare(struct buf *notes, const struct config *a, const struct conf
          "limits and timeouts");
 }
 
-/* One for each worker, or none at all. */
-static int make_routings(struct routing **out, const struct gateway *g, struct shared_config *config,
-                         hapax_error *err)
+/* Routes for each worker, or for none. */
+static int prepare_routings(struct gateway *g, struct shared_config *config, hapax_error *err)
 {
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < g->worker_count; i++) {
-        rc = routing_make(&out[i], config, err);
+        rc = routing_make(&g->workers[i].prepared, config, err);
     }
     for (uint32_t i = 0; rc != 0 && i < g->worker_count; i++) {
-        routing_drop(out[i]);
+        routing_drop(g->workers[i].prepared);
+        g->workers[i].prepared = NULL;
     }
     return rc;
 }
@@ -249,19 +249,22 @@ int gateway_reload(struct gateway *g, struct config *config, struct buf *notes, 
     if (rc != 0) {
         return rc;
     }
-    struct routing **made = calloc(g->worker_count, sizeof *made);
-    rc = made != NULL ? make_routings(made, g, shared, err) : error_code(err, HAPAX_E_MEMORY);
+    rc = prepare_routings(g, shared, err);
     if (rc != 0) {
-        free(made);
         shared_config_drop(shared);
         return rc;
     }
     compare(notes, g->config->config, config);
-    worker_use(&g->workers[0], made[0]);
-    for (uint32_t i = 1; i < g->worker_count; i++) {
-        worker_offer(&g->workers[i], made[i]);
+    for (uint32_t i = 0; i < g->worker_count; i++) {
+        struct worker *w = &g->workers[i];
+        struct routing *routing = w->prepared;
+        w->prepared = NULL;
+        if (i == 0) {
+            worker_use(w, routing);
+        } else {
+            worker_offer(w, routing);
+        }
     }
-    free(made);
     shared_config_drop(g->config);
     g->config = shared;
     atomic_fetch_add(&g->reloads, 1);

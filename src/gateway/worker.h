@@ -73,6 +73,7 @@ struct worker {
     struct loop_waker *waker; /* for the engine's port */
     struct loop_waker *news;  /* what the first worker has to say: `offered`, and that we stop */
     struct routing *routing;
+    struct routing *prepared;          /* the first worker's, while it reloads; else NULL */
     _Atomic(struct routing *) offered; /* to be used from now on; NULL: nothing new */
     struct exchange *live;             /* doubly linked */
     struct exchange *idle;             /* pool */
