@@ -17,7 +17,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 
-enum { QUIET_MS = 200, LOOK_MS = 1 };
+enum { QUIET_MS = 60, LOOK_MS = 1 };
 
 char world_config[4096];
 struct client world_clients[WORLD_CLIENTS];
