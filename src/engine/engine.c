@@ -120,7 +120,7 @@ static void fill_defaults(struct engine_options *o)
     or_default_u32(&o->waiters_max, 16384);
     or_default_u32(&o->waiters_per_key_max, 1024);
     or_default_u32(&o->in_flight_max, 262144);
-    or_default_u32(&o->sweep_rows, 256);
+    or_default_u32(&o->sweep_rows, 32);
     o->replay_cache_bytes = o->replay_cache_bytes != 0 ? o->replay_cache_bytes : 32U << 20;
     o->sweep_every_ms = o->sweep_every_ms != 0 ? o->sweep_every_ms : 1000;
     o->now = o->now != NULL ? o->now : real_now;

@@ -119,9 +119,10 @@ struct engine_options {
                                     past it gets HAPAX_E_BUSY */
     uint64_t replay_cache_bytes; /* default 32 MiB; 0 is "default", use cache_off to have none */
     bool cache_off;
-    uint32_t sweep_rows;    /* expired records removed per slice; default 256 */
-    int64_t sweep_every_ms; /* default 1000; slices follow one another without a pause while there is more,
-                                    but never two without a batch of live ops in between when some wait */
+    uint32_t sweep_rows; /* expired records removed per slice; default 32 */
+    int64_t
+        sweep_every_ms; /* default 1000; while there is more, slices follow one another: at once, or after a pause
+                               for live operations (LANE_SWEEP_PAUSE) */
     struct store_options store;
     /* For simulations: NULL uses the real clocks. */
     struct moment (*now)(void *ctx);

@@ -91,15 +91,26 @@ static int sweep_slice(struct lane *l, hapax_error *err)
 {
     const struct engine_options *o = &l->shared->options;
     uint32_t removed = 0;
+    int64_t start_us = l->shared->simulated ? 0 : clock_mono_us();
     int code = l->store->backend->sweep(l->store, l->now.wall_ms, o->sweep_rows, &removed, err);
+    int64_t took_us = l->shared->simulated ? 0 : clock_mono_us() - start_us;
+    l->sweep_since_mono_ms = l->sweep_full ? l->sweep_since_mono_ms : l->now.mono_ms;
+    l->sweep_full = code == 0 && removed >= o->sweep_rows;
+    l->sweep_ops = 0;
     l->sweep_due_mono_ms = l->now.mono_ms + o->sweep_every_ms;
-    if (code == 0) {
+    if (code == 0 && removed > 0) { /* there may be more; answers may have been too large for a full slice */
+        int64_t rest_ms = l->sweep_full ? LANE_SWEEP_PAUSE * took_us / 1000 : LANE_SWEEP_REST_MS;
+        l->sweep_due_mono_ms = l->now.mono_ms + (l->served ? rest_ms : 0);
         lane_count(&l->counters.expired, removed);
-        if (removed > 0) {
-            l->sweep_due_mono_ms = l->now.mono_ms; /* the next slice, in the next turn */
-        }
     }
     return code;
+}
+
+static bool sweep_is_due(const struct lane *l)
+{
+    bool behind = l->sweep_full && l->now.mono_ms - l->sweep_since_mono_ms > LANE_SWEEP_LONG_MS;
+    return l->now.mono_ms >= l->sweep_due_mono_ms ||
+           (behind && l->sweep_ops >= LANE_SWEEP_OPS(l->shared->options.sweep_rows));
 }
 
 /* --- dead owners --- */
@@ -194,7 +205,7 @@ int64_t lane_keep_house(struct lane *l)
     /* Recovery first: its slices come to an end soon, those of a large sweep need not. */
     if (l->recovery.walked || l->now.mono_ms >= l->recovery.due_mono_ms) {
         code = recover(l, &err);
-    } else if (l->now.mono_ms >= l->sweep_due_mono_ms) {
+    } else if (sweep_is_due(l)) {
         code = sweep_slice(l, &err);
     }
     if (code != 0) {

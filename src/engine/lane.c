@@ -138,7 +138,9 @@ static void serve(struct lane *l, struct moment now)
     lane_run_timers(l); /* waits and leases that are over; heartbeats and polls join the batch */
     decide_pending(l);
     lane_flush_ports(l); /* what memory could answer does not wait for the commit */
-    if (l->batch_count > 0) {
+    l->served = l->batch_count > 0;
+    if (l->served) {
+        l->sweep_ops += l->batch_count;
         apply_batch(l);
         lane_flush_ports(l);
     }

@@ -23,9 +23,16 @@
 #define LANE_POLL_MS_MAX 250
 #define LANE_HELP_US_MAX                                                                                     \
     2000 /* a thread that has other things to do is held up by a commit no longer than this */
-#define LANE_GENERATION_MS 250  /* how old the knowledge of the store's generation may be at a cache hit */
-#define LANE_PROBE_MS      1000 /* how often a store that is down is tried */
-#define LANE_RECOVER_MS    10000
+/* Between two slices of a sweep live operations have this many times as long as the slice took, and longer when it was
+ * not a full one. Should there be full ones for so long, then more expires than is removed: from then on one is also
+ * due after 1.5 operations for each record removed. A record costs two to make, so that gains on any load. */
+#define LANE_SWEEP_PAUSE     6
+#define LANE_SWEEP_REST_MS   20
+#define LANE_SWEEP_LONG_MS   (60 * 60 * 1000)
+#define LANE_SWEEP_OPS(rows) ((size_t)(rows)*3 / 2)
+#define LANE_GENERATION_MS   250  /* how old the knowledge of the store's generation may be at a cache hit */
+#define LANE_PROBE_MS        1000 /* how often a store that is down is tried */
+#define LANE_RECOVER_MS      10000
 /* An owner that can't be judged and registered this long ago is forgotten when it holds nothing: should it live, it
  * only loses that others recognise its death at once. Otherwise containers with ever new names would pile up. */
 #define LANE_UNSURE_OWNER_MS (30LL * 24 * 3600 * 1000)
@@ -101,6 +108,10 @@ struct lane {
 
     int64_t sleeps_until_mono_ms;
     const struct engine_port *helper; /* the port of the thread that the lane is lent to */
+    bool served;                      /* the last turn had a batch */
+    int64_t sweep_since_mono_ms;      /* when a run of full slices began */
+    size_t sweep_ops;                 /* live ones since the last slice */
+    bool sweep_full;                  /* the last slice was: there is more */
     bool slow;                        /* the last commit took longer than LANE_HELP_US_MAX, or failed */
     struct moment now;                /* of this turn */
     struct engine_op *pending_first;  /* collected, not yet decided */

@@ -974,6 +974,40 @@ static void expired_records_go_in_slices_between_batches(void **state)
     engine_close(s.engine);
 }
 
+static void a_sweep_rests_when_little_is_left_and_hurries_when_it_falls_behind(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open_with(&s, (struct engine_options){.sweep_rows = 4});
+    for (int i = 0; i < 40; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        sim_complete(&s, key, sim_claim(&s, key, "body"), "answer");
+    }
+    struct faulty *f = sim_wrap_store(&s);
+    struct lane *l = engine_lane(s.engine, 0);
+    s.now.mono_ms += 3600000;
+    s.now.wall_ms += 3600000;
+    l->recovery.due_mono_ms = TIMER_NEVER;
+    lane_turn(l, s.now); /* a full slice, nothing else to do: the next at once */
+    assert_int_equal(f->sweeps, 1);
+    assert_true(l->sweep_full && l->sweep_due_mono_ms == s.now.mono_ms);
+
+    /* Full slices for too long: due by the number of operations, however long the pause would be. */
+    l->sweep_due_mono_ms = TIMER_NEVER;
+    l->sweep_since_mono_ms = s.now.mono_ms - LANE_SWEEP_LONG_MS - 1;
+    for (size_t ops = 1; ops < LANE_SWEEP_OPS(4); ops++) {
+        char key[16];
+        snprintf(key, sizeof key, "live%zu", ops);
+        sim_claim(&s, key, "body");
+        assert_int_equal(f->sweeps, 1);
+    }
+    sim_claim(&s, "one more", "body"); /* then, on this clock no slice takes any time, the others at once */
+    assert_int_equal(f->sweeps, 11);   /* 40 are ten full slices, and one was empty */
+    assert_int_equal(l->sweep_due_mono_ms, s.now.mono_ms + 1000);
+    engine_close(s.engine);
+}
+
 static void a_long_sweep_does_not_keep_the_dead_waiting(void **state)
 {
     (void)state;
@@ -1130,6 +1164,7 @@ int main(void)
         cmocka_unit_test(lookup_tells_the_state_and_the_answer),
         cmocka_unit_test(resolve_settles_only_an_unknown_outcome),
         cmocka_unit_test(expired_records_go_in_slices_between_batches),
+        cmocka_unit_test(a_sweep_rests_when_little_is_left_and_hurries_when_it_falls_behind),
         cmocka_unit_test(a_long_sweep_does_not_keep_the_dead_waiting),
         cmocka_unit_test(a_closed_engines_open_claims_are_unknown_to_the_next),
         cmocka_unit_test(an_owner_that_dies_later_is_noticed_while_running),
