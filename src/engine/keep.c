@@ -95,18 +95,20 @@ static int sweep_slice(struct lane *l, hapax_error *err)
     int code = l->store->backend->sweep(l->store, l->now.wall_ms, o->sweep_rows, &removed, err);
     int64_t took_us = l->shared->simulated ? 0 : clock_mono_us() - start_us;
     l->sweep_since_mono_ms = l->sweep_full ? l->sweep_since_mono_ms : l->now.mono_ms;
-    l->sweep_full = code == 0 && removed >= o->sweep_rows;
+    bool live = l->sweep_ops > 0;
+    l->sweep_full = code == 0 ? removed >= o->sweep_rows : l->sweep_full;
     l->sweep_ops = 0;
     l->sweep_due_mono_ms = l->now.mono_ms + o->sweep_every_ms;
     if (code == 0 && removed > 0) { /* there may be more; answers may have been too large for a full slice */
-        int64_t rest_ms = l->sweep_full ? LANE_SWEEP_PAUSE * took_us / 1000 : LANE_SWEEP_REST_MS;
-        l->sweep_due_mono_ms = l->now.mono_ms + (l->served ? rest_ms : 0);
+        int64_t rest_ms = LANE_SWEEP_PAUSE * took_us / 1000;
+        rest_ms = l->sweep_full || rest_ms > LANE_SWEEP_REST_MS ? rest_ms : LANE_SWEEP_REST_MS;
+        l->sweep_due_mono_ms = l->now.mono_ms + (live ? rest_ms : 0);
         lane_count(&l->counters.expired, removed);
     }
     return code;
 }
 
-static bool sweep_is_due(const struct lane *l)
+bool lane_sweep_is_due(const struct lane *l)
 {
     bool behind = l->sweep_full && l->now.mono_ms - l->sweep_since_mono_ms > LANE_SWEEP_LONG_MS;
     return l->now.mono_ms >= l->sweep_due_mono_ms ||
@@ -205,7 +207,7 @@ int64_t lane_keep_house(struct lane *l)
     /* Recovery first: its slices come to an end soon, those of a large sweep need not. */
     if (l->recovery.walked || l->now.mono_ms >= l->recovery.due_mono_ms) {
         code = recover(l, &err);
-    } else if (sweep_is_due(l)) {
+    } else if (lane_sweep_is_due(l)) {
         code = sweep_slice(l, &err);
     }
     if (code != 0) {

@@ -138,8 +138,7 @@ static void serve(struct lane *l, struct moment now)
     lane_run_timers(l); /* waits and leases that are over; heartbeats and polls join the batch */
     decide_pending(l);
     lane_flush_ports(l); /* what memory could answer does not wait for the commit */
-    l->served = l->batch_count > 0;
-    if (l->served) {
+    if (l->batch_count > 0) {
         l->sweep_ops += l->batch_count;
         apply_batch(l);
         lane_flush_ports(l);
@@ -225,6 +224,12 @@ void lane_flush_ports(struct lane *l)
 
 /* --- sleeping and waking --- */
 
+static struct moment now_of(const struct lane *l)
+{
+    const struct engine_options *o = &l->shared->options;
+    return o->now(o->now_ctx);
+}
+
 static void futex_wait(_Atomic(uint32_t) *word, uint32_t value, int64_t ms)
 {
     struct timespec t = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
@@ -273,18 +278,12 @@ static void lane_sleep(struct lane *l, int64_t ms)
     if (l->shared->simulated && ms > SIMULATED_SLEEP_MS) {
         ms = SIMULATED_SLEEP_MS;
     }
-    l->sleeps_until_mono_ms = l->now.mono_ms + ms;
+    l->sleeps_until_mono_ms = now_of(l).mono_ms + ms;
     atomic_store(&l->state, LANE_ASLEEP);
     if (queue_empty(&l->queue) && !atomic_load(&l->shared->closing)) {
         futex_wait(&l->state, LANE_ASLEEP, ms);
     }
     take_back(l);
-}
-
-static struct moment now_of(const struct lane *l)
-{
-    const struct engine_options *o = &l->shared->options;
-    return o->now(o->now_ctx);
 }
 
 /* After the turn of a helper: the lane's thread sleeps on, unless there is more to do. */
@@ -325,7 +324,8 @@ bool lane_help(struct lane *l, const struct engine_port *own)
         serve(l, now_of(l));
         l->helper = NULL;
     }
-    give_back(l, !helps || l->pending_first != NULL || timers_next(&l->timers) < l->sleeps_until_mono_ms);
+    bool due = timers_next(&l->timers) < l->sleeps_until_mono_ms || (l->number == 0 && lane_sweep_is_due(l));
+    give_back(l, !helps || due || l->pending_first != NULL || atomic_load(&l->down));
     return true;
 }
 

@@ -21,9 +21,10 @@
 #define LANE_DEAD_MAX    64                        /* dead owners found in one walk */
 #define LANE_POLL_MS_MIN 5
 #define LANE_POLL_MS_MAX 250
-#define LANE_HELP_US_MAX                                                                                     \
-    2000 /* a thread that has other things to do is held up by a commit no longer than this */
-/* Between two slices of a sweep live operations have this many times as long as the slice took, and longer when it was
+/* A thread that has other things to do helps only where the last commit took no longer. The next may all the same: the
+ * disk stalls, another process holds the lock, the log has to be finished. */
+#define LANE_HELP_US_MAX 2000
+/* Between two slices of a sweep live operations have this many times as long as the slice took, and a while when it was
  * not a full one. Should there be full ones for so long, then more expires than is removed: from then on one is also
  * due after 1.5 operations for each record removed. A record costs two to make, so that gains on any load. */
 #define LANE_SWEEP_PAUSE     6
@@ -108,7 +109,6 @@ struct lane {
 
     int64_t sleeps_until_mono_ms;
     const struct engine_port *helper; /* the port of the thread that the lane is lent to */
-    bool served;                      /* the last turn had a batch */
     int64_t sweep_since_mono_ms;      /* when a run of full slices began */
     size_t sweep_ops;                 /* live ones since the last slice */
     bool sweep_full;                  /* the last slice was: there is more */
@@ -184,6 +184,7 @@ int lane_register(struct lane *l, hapax_error *err);
 void lane_store_failed(struct lane *l, int code, const hapax_error *err);
 void lane_store_works(struct lane *l);
 void lane_check_generation(struct lane *l);
+bool lane_sweep_is_due(const struct lane *l);
 int64_t lane_keep_house(struct lane *l);                /* returns when it wants to be called next */
 int lane_recover_all(struct lane *l, hapax_error *err); /* at open, before anything else */
 

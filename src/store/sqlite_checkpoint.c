@@ -106,11 +106,13 @@ static int copy(struct sqlite_store *s, bool sync)
 {
     int frames = -1;
     int copied = -1;
+    int before = atomic_load_explicit(&s->log->frames, memory_order_relaxed);
     int rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
     if (rc == SQLITE_OK && sync && frames >= LOG_FINISH_FROM) {
         rc = sync_database(s);
     }
-    if (rc == SQLITE_OK && frames >= 0) {
+    bool started_over = atomic_load_explicit(&s->log->frames, memory_order_relaxed) < before;
+    if (rc == SQLITE_OK && frames >= 0 && !started_over) {
         atomic_store_explicit(&s->log->copied, copied, memory_order_relaxed);
     }
     return rc;

@@ -180,12 +180,13 @@ static int set_up(struct sqlite_store *s, hapax_error *err)
                          "%.150s: holds no store yet, or an older one; start hapax serve once", s->path);
     }
     /* page_size counts in a fresh file only. secure_delete FAST: zero what was deleted where that writes no further
-     * page. No auto_vacuum: its pointer pages would be written by every commit that takes or frees a page;
+     * page. No spilling: what is written before a commit and then rolled back would stay gathered (sqlite_wal_vfs.h).
+     * No auto_vacuum: its pointer pages would be written by every commit that takes or frees a page;
      * freed pages are used again instead, and VACUUM is there for who wants the file smaller. */
-    char sql[320];
+    char sql[352];
     snprintf(sql, sizeof sql,
              "PRAGMA page_size = %d; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA "
-             "secure_delete = FAST;"
+             "secure_delete = FAST; PRAGMA cache_spill = OFF;"
              "PRAGMA cache_size = -%d; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = %d;",
              SQLITE_PAGE_BYTES, CACHE_KIB, LOG_BYTES_KEPT);
     code = execute(s, sql, err);

@@ -17,7 +17,7 @@ struct wal_file {
     char *bytes;      /* gathered; allocated at the first write */
     sqlite3_int64 at; /* where in the file they belong */
     int count;
-    sqlite3_int64 size; /* the file is at least this long */
+    sqlite3_int64 size; /* of the file when last seen; 0: ask */
 };
 
 static sqlite3_file *base_of(sqlite3_file *file)
@@ -66,6 +66,9 @@ static int hand_on(sqlite3_file *file)
 static int wal_write(sqlite3_file *file, const void *bytes, int count, sqlite3_int64 at)
 {
     struct wal_file *w = (struct wal_file *)file;
+    if (at == 0) {
+        w->size = 0; /* the log starts over, and whoever did it last may have cut it: ask again */
+    }
     bool follows = w->count > 0 && at == w->at + w->count && count <= GATHER_BYTES_MAX - w->count;
     if (!follows) {
         int rc = hand_on(file);
@@ -112,11 +115,11 @@ static int wal_size(sqlite3_file *file, sqlite3_int64 *size)
 
 static int wal_close(sqlite3_file *file)
 {
-    int rc = hand_on(file);
+    /* What was not synced belongs to no commit, and the place may be another process's by now. */
     int closed = base_of(file)->pMethods->xClose(base_of(file));
     free(((struct wal_file *)file)->bytes);
     file->pMethods = NULL;
-    return rc != SQLITE_OK ? rc : closed;
+    return closed;
 }
 
 static int wal_lock(sqlite3_file *file, int level)

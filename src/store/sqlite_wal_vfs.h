@@ -4,7 +4,8 @@
  * fourteen pages is 28 writes before its one sync, and together they took longer than the sync. Writes that follow one
  * another are kept in memory and handed on as one, at the latest when the log is synced. Safe because of who reads the
  * log: other connections see a frame only after the index in shared memory names it, and SQLite updates that after the
- * sync of the commit (synchronous=FULL, which the store sets). The connection's own reads, size queries and truncations
+ * sync of the commit (synchronous=FULL, which the store sets). With cache_spill off, which the store sets, too, nothing is
+ * written before a commit, so that a rollback leaves nothing gathered. The connection's own reads, size queries and truncations
  * hand on first what is gathered. A write that fails when it is handed on fails the sync, and so the commit.
  *
  * It makes the log longer in steps, with zeros. A sync of a file that has grown also writes where its new blocks are and

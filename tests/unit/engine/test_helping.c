@@ -26,14 +26,25 @@ static void helper_close(struct helper *h)
     engine_port_destroy(&h->port.port);
 }
 
-/* Submit the op and flush, on this thread. The lane sleeps, so what it knows of its store is ours to set. */
+/* Submit the op and flush, on this thread. */
 static void flush_op(struct helper *h, bool slow)
 {
     struct lane *lane = engine_lane(h->p->engine, 0);
     int wakes = atomic_load(&h->port.wakes);
     h->op.op.port = &h->port.port;
-    wait_for(atomic_load(&lane->state) == LANE_ASLEEP);
-    lane->slow = slow;
+    for (;;) {
+        uint32_t state = LANE_ASLEEP;
+        if (atomic_compare_exchange_strong(&lane->state, &state, LANE_LENT)) {
+            lane->slow = slow; /* lent, so it is ours */
+            state = LANE_LENT;
+            if (atomic_compare_exchange_strong(&lane->state, &state, LANE_ASLEEP)) {
+                break;
+            }
+            atomic_store(&lane->state, LANE_ASLEEP); /* its thread wanted it back */
+            lane_wake(lane);
+        }
+        pause_ms(1);
+    }
     must(engine_submit(h->p->engine, &h->op.op) == 0);
     h->helped = engine_port_flush(h->p->engine, &h->port.port) && atomic_load(&h->port.wakes) == wakes;
 }
@@ -74,8 +85,7 @@ static void a_lone_op_is_served_by_the_thread_that_flushes(void **state)
         drain_op(&h);
         assert_code(&h.op, 0);
     }
-    assert_in_range(helped, 1, 100); /* all, but when the lane's thread was up for something else */
-    assert_int_equal(helped + h.port.wakes, 100);
+    assert_in_range(helped, 50, 100); /* all, but when the lane's thread was up for something else */
     helper_close(&h);
 }
 
