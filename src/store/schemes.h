@@ -7,6 +7,8 @@
 
 int memory_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
 int sqlite_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
+int postgres_open(struct store **out, const char *rest, const struct store_options *options,
+                  hapax_error *err);
 void sqlite_tune_process(void); /* store_tune_process() */
 int fault_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
 

@@ -10,9 +10,8 @@ static const struct scheme {
     const char *prefix;
     int (*open)(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
 } schemes[] = {
-    {"sqlite:", sqlite_open},
-    {"memory:", memory_open},
-    {"fault:", fault_open},
+    {"sqlite:", sqlite_open},       {"memory:", memory_open}, {"postgresql://", postgres_open},
+    {"postgres://", postgres_open}, {"fault:", fault_open},
 };
 
 void store_tune_process(void)

@@ -180,8 +180,9 @@ struct store {
 };
 
 struct store_options {
-    int64_t busy_ms; /* how long one apply() may wait for another process's lock; default 5000 when 0 */
-    bool read_only;  /* for listings beside a running gateway: apply() of changes is HAPAX_E_UNSUPPORTED */
+    int64_t busy_ms;   /* how long one apply() may wait for another process's lock; default 5000 when 0 */
+    bool read_only;    /* for listings beside a running gateway: apply() of changes is HAPAX_E_UNSUPPORTED */
+    bool caller_clock; /* for tests: now_ms is taken as given also by a back end with STORE_HAS_CLOCK */
 };
 
 /* For a process of our own, once, before it opens a store or uses SQLite otherwise: what only serves a host program's
@@ -189,7 +190,7 @@ struct store_options {
 void store_tune_process(void);
 
 /* Open by URI: `sqlite:PATH`, `memory:` (a private one), `memory:NAME` (one per process and name, shared by its
- * handles, gone with the last), `fault:SPEC:URI` (see store/fault.h). Creates and migrates where needed.
+ * handles, gone with the last), `fault:SPEC:URI` (see store/fault.h), `postgresql://...` or `postgres://...` (libpq's URI). Creates and migrates where needed.
  * HAPAX_E_ARGUMENT (unknown scheme), HAPAX_E_STORE, HAPAX_E_STORE_FULL, HAPAX_E_STORE_CORRUPT,
  * HAPAX_E_STORE_VERSION, HAPAX_E_MEMORY; the message names the path and what to do. On error *out is NULL. */
 int store_open(struct store **out, const char *uri, const struct store_options *options, hapax_error *err);

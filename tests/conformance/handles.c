@@ -105,7 +105,8 @@ static void a_handle_for_reading_reads_and_refuses_changes(void **state)
     struct world *w = *state;
     struct fence f = claimed(w->s, "k", T0);
     completed(w->s, "k", f, T0);
-    struct store_options options = {.read_only = true};
+    struct store_options options = *world_options();
+    options.read_only = true;
     struct store *reader = NULL;
     assert_int_equal(store_open(&reader, w->uri, &options, NULL), 0);
     struct store_op look = op_plain(STORE_LOOKUP, "k");

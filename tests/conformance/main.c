@@ -1,8 +1,11 @@
-/* Usage: store_conformance memory|sqlite|fault */
+/* Usage: store_conformance memory|sqlite|fault|postgres. The last takes the address of a server, without a database, from
+ * HAPAX_TEST_POSTGRES (see tests/tools/with_postgres) and makes a database for each test; without it the program
+ * says so and is skipped. */
 #include "suite.h"
 
 #include "base/digest.h"
 
+#include <libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,10 +18,37 @@ static const char *files = directory;
 static unsigned worlds;
 static struct answer *answer;
 
+static bool on_postgres(void)
+{
+    return strcmp(world_back_end, "postgres") == 0;
+}
+
+const struct store_options *world_options(void)
+{
+    static struct store_options options;
+    options.caller_clock = on_postgres();
+    return &options;
+}
+
+static void on_server(const char *format, unsigned world)
+{
+    char uri[400];
+    char sql[100];
+    snprintf(uri, sizeof uri, "%s/postgres", getenv("HAPAX_TEST_POSTGRES"));
+    snprintf(sql, sizeof sql, format, world);
+    PGconn *db = PQconnectdb(uri);
+    PGresult *r = PQexec(db, sql);
+    if (PQresultStatus(r) != PGRES_COMMAND_OK) {
+        fail_msg("%s: %s", sql, PQerrorMessage(db));
+    }
+    PQclear(r);
+    PQfinish(db);
+}
+
 static void open_or_fail(struct store **out, const char *uri)
 {
     hapax_error err = {0};
-    if (store_open(out, uri, NULL, &err) != 0) {
+    if (store_open(out, uri, world_options(), &err) != 0) {
         fail_msg("%s: %s", uri, err.message);
     }
     assert_non_null(*out);
@@ -33,6 +63,9 @@ int world_setup(void **state)
         snprintf(w->uri, sizeof w->uri, "memory:w%u", worlds);
     } else if (strcmp(world_back_end, "fault") == 0) {
         snprintf(w->uri, sizeof w->uri, "fault::memory:w%u", worlds);
+    } else if (on_postgres()) {
+        on_server("CREATE DATABASE w%u", worlds);
+        snprintf(w->uri, sizeof w->uri, "%s/w%u", getenv("HAPAX_TEST_POSTGRES"), worlds);
     } else {
         snprintf(w->uri, sizeof w->uri, "sqlite:%s/w%u.db", files, worlds);
     }
@@ -52,6 +85,9 @@ int world_teardown(void **state)
             snprintf(path, sizeof path, "%s%s", w->uri + strlen("sqlite:"), suffixes[i]);
             unlink(path);
         }
+    }
+    if (on_postgres()) {
+        on_server("DROP DATABASE w%u WITH (FORCE)", (unsigned)strtoul(strrchr(w->uri, '/') + 2, NULL, 10));
     }
     free(w);
     return 0;
@@ -183,10 +219,15 @@ void assert_same_record(const struct record *a, const struct record *b)
 int main(int argc, char **argv)
 {
     if (argc != 2) {
-        fprintf(stderr, "usage: %s memory|sqlite|fault\n", argv[0]);
+        fprintf(stderr, "usage: %s memory|sqlite|fault|postgres\n", argv[0]);
         return 2;
     }
     world_back_end = argv[1];
+    if (on_postgres() && getenv("HAPAX_TEST_POSTGRES") == NULL) {
+        fprintf(stderr,
+                "skipped: HAPAX_TEST_POSTGRES names no server; run under tests/tools/with_postgres\n");
+        return 77;
+    }
     if (mkdtemp(directory) == NULL) {
         files = mkdtemp(directory_elsewhere);
     }

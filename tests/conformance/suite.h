@@ -30,7 +30,8 @@ int world_teardown(void **state);
 struct store *world_open(const struct world *w);
 /* Close the first handle and open the store again. A store in memory keeps one handle meanwhile. */
 void world_reopen(struct world *w);
-extern const char *world_back_end; /* "memory", "sqlite", "fault" */
+const struct store_options *world_options(void); /* how handles of this back end are opened */
+extern const char *world_back_end;               /* "memory", "sqlite", "fault", "postgres" */
 
 /* Identity, scope and key of a name: key is the name, scope is "test". */
 struct identity id_of(const char *name);

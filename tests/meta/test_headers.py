@@ -8,6 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include", f"-I{ROOT}/src", "-D_GNU_SOURCE"]
+FLAGS += subprocess.run(["pkg-config", "--cflags", "libpq"], capture_output=True, text=True, check=True).stdout.split()
 
 
 def compile_alone(command, header):

@@ -25,6 +25,7 @@ LIBRARIES = {
     r"openssl/(ssl|bio|x509)": {"net"},
     r"openssl/err": {"base", "net"},
     r"sqlite3\.h": {"store"},
+    r"libpq-fe\.h": {"store"},
     r"uv\.h": {"net"},
     r"yaml\.h": {"config"},
     r"(zlib\.h|brotli/)": {"core"},

@@ -1,0 +1,58 @@
+/* SQLSTATEs as our codes, and which failures leave nothing behind and may be tried again. Messages name host and
+ * database; the URI may hold a password and is never shown. */
+#include "store/postgres.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+static bool sqlstate_is(const struct postgres_store *s, const char *code)
+{
+    return strcmp(s->sqlstate, code) == 0;
+}
+
+static bool sqlstate_class(const struct postgres_store *s, const char *class)
+{
+    return strncmp(s->sqlstate, class, 2) == 0;
+}
+
+int postgres_fail(struct postgres_store *s, const PGresult *r, hapax_error *err)
+{
+    const char *code = r != NULL ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
+    const char *text = r != NULL ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    snprintf(s->sqlstate, sizeof s->sqlstate, "%s", code != NULL ? code : "");
+    if (s->db == NULL || PQstatus(s->db) == CONNECTION_BAD || sqlstate_class(s, "57P") || code == NULL) {
+        s->broken = true;
+    }
+    if (code == NULL) {
+        return error_set(err, HAPAX_E_STORE, 0,
+                         "%.150s: the connection was lost or cannot be made; check that the server runs",
+                         s->name);
+    }
+    if (sqlstate_is(s, "53100")) {
+        return error_set(err, HAPAX_E_STORE_FULL, 0,
+                         "%.120s: the server's disk is full; free some space there and try again", s->name);
+    }
+    if (sqlstate_is(s, "55P03")) {
+        return error_set(err, HAPAX_E_STORE, 0, "%.120s: locked by another session for over %lld ms", s->name,
+                         (long long)s->busy_ms);
+    }
+    if (sqlstate_class(s, "42")) { /* a table is missing or may not be used */
+        return error_set(err, HAPAX_E_STORE, 0,
+                         "%.100s: %.80s; check what stands in schema hapax and who may use it", s->name,
+                         text != NULL ? text : "");
+    }
+    return error_set(err, HAPAX_E_STORE, 0, "%.120s: %.90s (%.5s)", s->name, text != NULL ? text : "failed",
+                     s->sqlstate);
+}
+
+int postgres_damaged(struct postgres_store *s, const char *what, hapax_error *err)
+{
+    return error_set(err, HAPAX_E_STORE_CORRUPT, 0, "%.120s: a record is damaged: %.80s", s->name, what);
+}
+
+/* 23505: somebody else inserted an identity that this batch took for free. */
+bool postgres_worth_retrying(const struct postgres_store *s)
+{
+    return s->broken || sqlstate_is(s, "40001") || sqlstate_is(s, "40P01") || sqlstate_is(s, "23505");
+}

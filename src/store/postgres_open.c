@@ -1,0 +1,288 @@
+/* Connecting: connect, refuse a server that may lose commits, migrate, prepare; and again when a connection was lost.
+ * A handle whose tables have gone does not make new ones: that store would have forgotten every key. */
+#include "store/postgres.h"
+
+#include "base/error.h"
+#include "postgres_schema_sql.h"
+#include "store/schemes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define BUSY_MS_DEFAULT 5000
+#define MIGRATION_LOCK  "5207941186273124216" /* any number that others are unlikely to use */
+
+/* migrations[v] takes a database from version v to v + 1. Only ever appended to. */
+static const char *const migrations[POSTGRES_SCHEMA_VERSION] = {postgres_schema_sql};
+
+int64_t postgres_monotonic_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void disconnect(struct postgres_store *s)
+{
+    PQfinish(s->db);
+    s->db = NULL;
+    s->broken = false;
+    s->serial_count = 0; /* where another database stands there by now, they would be another's */
+}
+
+/* While connecting only: the connection is not in pipeline mode yet. */
+static int run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err)
+{
+    PGresult *r = PQexec(s->db, sql);
+    ExecStatusType status = PQresultStatus(r);
+    int code = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK ? 0 : postgres_fail(s, r, err);
+    if (code == 0 && out != NULL) {
+        *out = r;
+    } else {
+        PQclear(r);
+    }
+    return code;
+}
+
+static int connect_server(struct postgres_store *s, hapax_error *err)
+{
+    char seconds[24];
+    char milliseconds[24];
+    snprintf(seconds, sizeof seconds, "%lld", (long long)(s->busy_ms < 2000 ? 2 : (s->busy_ms + 999) / 1000));
+    snprintf(milliseconds, sizeof milliseconds, "%lld", (long long)s->busy_ms);
+    /* Whatever the URI itself says stands last and wins. */
+    const char *const names[] = {
+        "fallback_application_name", "connect_timeout",  "tcp_user_timeout", "keepalives_idle",
+        "keepalives_interval",       "keepalives_count", "dbname",           NULL};
+    const char *const values[] = {"hapax", seconds, milliseconds, "10", "5", "3", s->uri, NULL};
+    s->db = PQconnectdbParams(names, values, 1);
+    if (s->db == NULL) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    if (PQstatus(s->db) != CONNECTION_OK) {
+        s->broken = true;
+        s->sqlstate[0] = '\0';
+        return error_set(err, HAPAX_E_STORE, 0,
+                         "%.90s: no connection (%.110s); check the server, the database and who may use it",
+                         s->name, PQerrorMessage(s->db));
+    }
+    return 0;
+}
+
+/* Planned for look-ups by digest at any size of the table; a plan for a table that was small when it was first used
+ * would walk all of it later. A frozen client must not hold its locks for ever. */
+static int set_up(struct postgres_store *s, hapax_error *err)
+{
+    char sql[500];
+    snprintf(sql, sizeof sql,
+             "SET default_transaction_isolation = 'read committed'; SET search_path = pg_catalog;"
+             "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;"
+             "SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = 30000;"
+             "SET default_transaction_read_only = %s; SET client_min_messages = error",
+             (long long)s->busy_ms, s->read_only ? "on" : "off");
+    return run(s, sql, NULL, err);
+}
+
+static int refuse_unsafe(struct postgres_store *s, hapax_error *err)
+{
+    static const char *const settings[] = {"fsync", "full_page_writes", "synchronous_commit"};
+    PGresult *r = NULL;
+    int code = run(s,
+                   "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
+                   " current_setting('synchronous_commit')",
+                   &r, err);
+    for (int i = 0; code == 0 && i < 3; i++) {
+        if (strcmp(PQgetvalue(r, 0, i), "off") == 0) {
+            code = error_set(err, HAPAX_E_STORE, 0,
+                             "%.120s: %s is off: a commit may be lost; set %s = on for this database",
+                             s->name, settings[i], settings[i]);
+        }
+    }
+    PQclear(r);
+    return code;
+}
+
+/* 0: there are no tables yet. */
+static int read_version(struct postgres_store *s, long *version, hapax_error *err)
+{
+    PGresult *r = NULL;
+    *version = 0;
+    int code = run(s, "SELECT to_regclass('hapax.meta') IS NOT NULL", &r, err);
+    bool there = code == 0 && PQgetvalue(r, 0, 0)[0] == 't';
+    PQclear(r);
+    if (!there) {
+        return code;
+    }
+    r = NULL;
+    code = run(s, "SELECT value FROM hapax.meta WHERE name = 'schema'", &r, err);
+    if (code == 0 && PQntuples(r) != 1) {
+        code = postgres_damaged(s, "the schema's version is gone", err);
+    }
+    if (code == 0) {
+        *version = strtol(PQgetvalue(r, 0, 0), NULL, 10);
+    }
+    PQclear(r);
+    return code;
+}
+
+static int check_version(struct postgres_store *s, long version, bool create, hapax_error *err)
+{
+    if (version > POSTGRES_SCHEMA_VERSION) {
+        return error_set(err, HAPAX_E_STORE_VERSION, 0,
+                         "%.100s: its tables are of version %ld, this Hapax knows %d; use a newer Hapax",
+                         s->name, version, POSTGRES_SCHEMA_VERSION);
+    }
+    if (version == 0 && !create) {
+        return error_set(err, HAPAX_E_STORE, 0,
+                         "%.120s: the tables of schema hapax are not there; check the database", s->name);
+    }
+    return 0;
+}
+
+/* Under a lock, and the version is read under it: of several processes one migrates, the others find it done. */
+static int migrate(struct postgres_store *s, hapax_error *err)
+{
+    long version = 0;
+    int code = run(s, "BEGIN; SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", NULL, err);
+    if (code == 0) {
+        code = read_version(s, &version, err);
+    }
+    for (long v = version; code == 0 && v < POSTGRES_SCHEMA_VERSION; v++) {
+        code = run(s, migrations[v], NULL, err);
+    }
+    if (code == 0 && version > 0 && version < POSTGRES_SCHEMA_VERSION) {
+        char sql[100];
+        snprintf(sql, sizeof sql, "UPDATE hapax.meta SET value = %d WHERE name = 'schema'",
+                 POSTGRES_SCHEMA_VERSION);
+        code = run(s, sql, NULL, err);
+    }
+    return code == 0 ? run(s, "COMMIT", NULL, err) : code;
+}
+
+static int prepare_connection(struct postgres_store *s, bool create, hapax_error *err)
+{
+    long version = 0;
+    int code = refuse_unsafe(s, err);
+    if (code == 0) {
+        code = set_up(s, err);
+    }
+    if (code == 0) {
+        code = read_version(s, &version, err);
+    }
+    if (code == 0) {
+        code = check_version(s, version, create && !s->read_only, err);
+    }
+    if (code == 0 && version < POSTGRES_SCHEMA_VERSION) {
+        code = migrate(s, err);
+    }
+    if (code == 0 && (PQsetnonblocking(s->db, 1) != 0 || PQenterPipelineMode(s->db) == 0)) {
+        code = postgres_fail(s, NULL, err);
+    }
+    return code == 0 ? postgres_prepare_all(s, err) : code;
+}
+
+static int connect(struct postgres_store *s, bool create, hapax_error *err)
+{
+    int code = connect_server(s, err);
+    if (code == 0) {
+        code = prepare_connection(s, create, err);
+    }
+    if (code != 0) {
+        disconnect(s);
+    }
+    return code;
+}
+
+int postgres_usable(struct postgres_store *s, hapax_error *err)
+{
+    if (s->db != NULL && !s->broken && PQstatus(s->db) == CONNECTION_OK) {
+        return 0;
+    }
+    disconnect(s);
+    return connect(s, false, err);
+}
+
+int postgres_refuse_read_only(const struct postgres_store *s, hapax_error *err)
+{
+    return s->read_only
+               ? error_set(err, HAPAX_E_UNSUPPORTED, 0, "%.150s: was opened for reading only", s->name)
+               : 0;
+}
+
+static void postgres_close(struct store *store)
+{
+    struct postgres_store *s = postgres_of(store);
+    disconnect(s);
+    free(s->uri);
+    free(s);
+}
+
+static const struct store_backend backend = {
+    .version = STORE_VERSION,
+    .capabilities = STORE_CAN_LANES | STORE_CAN_LOSE_COMMITS | STORE_HAS_CLOCK | STORE_SHARED,
+    .name = "postgres",
+    .apply = postgres_apply,
+    .sweep = postgres_sweep,
+    .abandon = postgres_abandon,
+    .register_owner = postgres_register_owner,
+    .owners = postgres_owners,
+    .forget_owner = postgres_forget_owner,
+    .list = postgres_list,
+    .stats = postgres_stats,
+    .generation = postgres_generation,
+    .close = postgres_close,
+};
+
+/* Host and database. libpq's own message about a URI it can't read would repeat all of it, the password, too. */
+static int name_it(struct postgres_store *s, hapax_error *err)
+{
+    PQconninfoOption *options = PQconninfoParse(s->uri, NULL);
+    if (options == NULL) {
+        return error_set(err, HAPAX_E_ARGUMENT, 0,
+                         "the store's URI can't be read: write postgresql://USER@HOST:PORT/DATABASE");
+    }
+    const char *host = NULL;
+    const char *database = NULL;
+    for (const PQconninfoOption *o = options; o->keyword != NULL; o++) {
+        if (o->val != NULL && strcmp(o->keyword, "host") == 0) {
+            host = o->val;
+        } else if (o->val != NULL && strcmp(o->keyword, "dbname") == 0) {
+            database = o->val;
+        }
+    }
+    snprintf(s->name, sizeof s->name, "PostgreSQL at %.120s, database %.40s",
+             host != NULL ? host : "its default", database != NULL ? database : "by default");
+    PQconninfoFree(options);
+    return 0;
+}
+
+int postgres_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err)
+{
+    struct postgres_store *s = calloc(1, sizeof *s);
+    size_t bytes = strlen(rest) + sizeof "postgresql://";
+    char *uri = malloc(bytes);
+    if (s == NULL || uri == NULL) {
+        free(s);
+        free(uri);
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    snprintf(uri, bytes, "postgresql://%s", rest);
+    s->store.backend = &backend;
+    s->uri = uri;
+    s->busy_ms = options->busy_ms > 0 ? options->busy_ms : BUSY_MS_DEFAULT;
+    s->read_only = options->read_only;
+    s->caller_clock = options->caller_clock;
+    hapax_error scratch;
+    err = err != NULL ? err : &scratch;
+    int code = name_it(s, err);
+    if (code == 0) {
+        code = connect(s, true, err);
+    }
+    if (code != 0) {
+        postgres_close(&s->store);
+        return code;
+    }
+    *out = &s->store;
+    return 0;
+}

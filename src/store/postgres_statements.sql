@@ -1,0 +1,146 @@
+-- Every prepared statement of the PostgreSQL store, by name. All numbers travel as bigint and everything in binary.
+-- Columns of records come in one order (see postgres_row.c). $n for "now" is NULL where the server's clock decides.
+
+-- Serials for the claims of a batch.
+-- name: serials
+SELECT nextval('hapax.serial')::bigint FROM generate_series(1, $1::bigint)
+
+-- Rows of a batch, locked in the order of their digests so that two batches never wait for each other crosswise.
+-- $2: those whose answer is wanted; others' are not read.
+-- name: find_locked
+SELECT digest, serial, state::bigint, attempt, owner, claimed_ms, lease_ms, ended_ms, expires_ms, ttl_ms,
+       fingerprint_version::bigint, fingerprint, status::bigint, kept::bigint,
+       CASE WHEN state = 2 AND digest = ANY ($2::bytea[]) THEN head END,
+       CASE WHEN state = 2 AND digest = ANY ($2::bytea[]) THEN body END
+FROM hapax.record
+WHERE digest = ANY ($1::bytea[])
+ORDER BY digest
+FOR UPDATE
+
+-- name: find
+SELECT digest, serial, state::bigint, attempt, owner, claimed_ms, lease_ms, ended_ms, expires_ms, ttl_ms,
+       fingerprint_version::bigint, fingerprint, status::bigint, kept::bigint,
+       CASE WHEN state = 2 AND digest = ANY ($2::bytea[]) THEN head END,
+       CASE WHEN state = 2 AND digest = ANY ($2::bytea[]) THEN body END
+FROM hapax.record
+WHERE digest = ANY ($1::bytea[])
+
+-- After the locks are held: what time it is.
+-- name: now
+SELECT coalesce($1::bigint, hapax.clock_ms())
+
+-- The transaction's number, by which its fate is found out when the connection is lost.
+-- name: transaction
+SELECT pg_current_xact_id()::text::bigint
+
+-- No ON CONFLICT: where somebody else was faster the batch must not be committed, and is run again.
+-- name: insert
+INSERT INTO hapax.record (digest, serial, state, attempt, owner, claimed_ms, lease_ms, ended_ms, expires_ms, ttl_ms,
+                          fingerprint_version, fingerprint, scope, key, status, kept, head, body)
+SELECT u.*
+FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+            $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bytea[],
+            $15::bigint[], $16::bigint[], $17::bytea[], $18::bytea[]) AS u
+
+-- Scope and key are given where another claim's record takes the place of an expired or removed one.
+-- name: update
+UPDATE hapax.record r
+SET serial = u.serial, state = u.state, attempt = u.attempt, owner = u.owner, claimed_ms = u.claimed_ms,
+    lease_ms = u.lease_ms, ended_ms = u.ended_ms, expires_ms = u.expires_ms, ttl_ms = u.ttl_ms,
+    fingerprint_version = u.fingerprint_version, fingerprint = u.fingerprint,
+    scope = coalesce(u.scope, r.scope), key = coalesce(u.key, r.key),
+    status = u.status, kept = u.kept, head = u.head, body = u.body
+FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+            $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bytea[],
+            $15::bigint[], $16::bigint[], $17::bytea[], $18::bytea[])
+     AS u (digest, serial, state, attempt, owner, claimed_ms, lease_ms, ended_ms, expires_ms, ttl_ms,
+           fingerprint_version, fingerprint, scope, key, status, kept, head, body)
+WHERE r.digest = u.digest
+
+-- name: delete
+DELETE FROM hapax.record WHERE digest = ANY ($1::bytea[])
+
+-- Last before COMMIT: who holds this row waits for nothing.
+-- name: next_generation
+UPDATE hapax.meta SET value = value + 1 WHERE name = 'generation'
+
+-- name: generation
+SELECT value FROM hapax.meta WHERE name = 'generation'
+
+-- name: fate
+SELECT pg_xact_status($1::bigint::text::xid8)
+
+-- A slice of the sweep ends early where bodies are large. A body's length is known without reading it.
+-- name: sweep
+WITH due AS MATERIALIZED (
+    SELECT digest, coalesce(octet_length(body), 0) AS bytes
+    FROM hapax.record
+    WHERE state = 2 AND expires_ms <= (SELECT coalesce($1::bigint, hapax.clock_ms()))
+    ORDER BY expires_ms
+    LIMIT $2::bigint
+    FOR UPDATE SKIP LOCKED
+), slice AS (
+    SELECT digest, coalesce(sum(bytes) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+    FROM due
+)
+DELETE FROM hapax.record r USING slice WHERE r.digest = slice.digest AND slice.before < 4194304
+
+-- name: abandon
+WITH lost AS MATERIALIZED (
+    SELECT digest, t.now
+    FROM hapax.record, (SELECT coalesce($2::bigint, hapax.clock_ms()) AS now OFFSET 0) t
+    WHERE state = 1 AND CASE WHEN $1::bigint > 0 THEN owner = $1 ELSE lease_ms <= t.now END
+    LIMIT $3::bigint
+    FOR UPDATE OF record SKIP LOCKED
+)
+UPDATE hapax.record r SET state = 3, ended_ms = least(r.lease_ms, lost.now) FROM lost WHERE r.digest = lost.digest
+
+-- No row: somebody registers the same text at this moment; ask again.
+-- name: register_owner
+WITH made AS (
+    INSERT INTO hapax.owner (text)
+    SELECT $1::bytea WHERE NOT EXISTS (SELECT FROM hapax.owner WHERE text = $1)
+    ON CONFLICT DO NOTHING RETURNING number
+)
+SELECT number FROM made UNION ALL SELECT number FROM hapax.owner WHERE text = $1
+
+-- name: owners
+SELECT number, text FROM hapax.owner ORDER BY number
+
+-- One row: does the owner hold a running record?
+-- name: forget_owner
+WITH holds AS MATERIALIZED (
+    SELECT count(*) AS n FROM (SELECT FROM hapax.record WHERE state = 1 AND owner = $1::bigint LIMIT 1) x
+), gone AS (
+    DELETE FROM hapax.owner WHERE number = $1 AND (SELECT n FROM holds) = 0
+)
+SELECT n FROM holds
+
+-- $1 after this serial, $2 scope or NULL, $3 key or NULL, $4 now, $5 rows, $6 state, 0: all.
+-- name: list
+SELECT digest, serial, state::bigint, attempt, owner, claimed_ms, lease_ms, ended_ms, expires_ms, ttl_ms,
+       fingerprint_version::bigint, fingerprint, status::bigint, kept::bigint,
+       coalesce(octet_length(body), 0)::bigint, scope, key, t.now
+FROM hapax.record, (SELECT coalesce($4::bigint, hapax.clock_ms()) AS now OFFSET 0) t
+WHERE serial > $1::bigint AND ($2::bytea IS NULL OR scope = $2) AND ($3::bytea IS NULL OR key = $3)
+  AND ($6::bigint = 0 OR state = $6) AND (state <> 2 OR expires_ms > t.now)
+ORDER BY serial
+LIMIT $5::bigint
+
+-- The same for running (1) and unknown (3), which are few among many done ones.
+-- name: list_open
+SELECT digest, serial, state::bigint, attempt, owner, claimed_ms, lease_ms, ended_ms, expires_ms, ttl_ms,
+       fingerprint_version::bigint, fingerprint, status::bigint, kept::bigint, 0::bigint, scope, key, t.now
+FROM hapax.record, (SELECT coalesce($4::bigint, hapax.clock_ms()) AS now OFFSET 0) t
+WHERE state <> 2
+  AND serial > $1::bigint AND ($2::bytea IS NULL OR scope = $2) AND ($3::bytea IS NULL OR key = $3)
+  AND ($6::bigint = 1) = (state = 1 AND lease_ms > t.now)
+ORDER BY serial
+LIMIT $5::bigint
+
+-- All records are counted one by one only where the table is small.
+-- name: stats
+SELECT (SELECT count(*) FROM hapax.record WHERE state = 1),
+       (SELECT count(*) FROM hapax.record WHERE state <> 2 AND state = 3),
+       CASE WHEN pg_relation_size('hapax.record') < 67108864 THEN (SELECT count(*) FROM hapax.record)
+            ELSE (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'hapax.record'::regclass) END

@@ -1,0 +1,365 @@
+/* The PostgreSQL store when its connection is lost, its commits are in doubt, handles race and settings are unsafe.
+ * Runs under tests/tools/with_postgres; without a server it says so and is skipped. What the rules say is the conformance
+ * suite's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "store/store.h"
+
+#include <libpq-fe.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static char uri[500];
+static unsigned databases;
+
+static char *on_server(const char *database, const char *sql)
+{
+    static char value[100];
+    char address[500];
+    snprintf(address, sizeof address, "%s/%s", getenv("HAPAX_TEST_POSTGRES"), database);
+    PGconn *db = PQconnectdb(address);
+    PGresult *r = PQexec(db, sql);
+    ExecStatusType status = PQresultStatus(r);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
+        fail_msg("%s: %s", sql, PQerrorMessage(db));
+    }
+    snprintf(value, sizeof value, "%s", PQntuples(r) > 0 ? PQgetvalue(r, 0, 0) : "");
+    PQclear(r);
+    PQfinish(db);
+    return value;
+}
+
+static char *in_world(const char *sql)
+{
+    return on_server(strrchr(uri, '/') + 1, sql);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    char sql[100];
+    snprintf(sql, sizeof sql, "CREATE DATABASE u%u", ++databases);
+    on_server("postgres", sql);
+    snprintf(uri, sizeof uri, "%s/u%u", getenv("HAPAX_TEST_POSTGRES"), databases);
+    return 0;
+}
+
+static struct store *opened(const char *address)
+{
+    struct store *s = NULL;
+    hapax_error err = {0};
+    if (store_open(&s, address, NULL, &err) != 0) {
+        fail_msg("%s", err.message);
+    }
+    return s;
+}
+
+static struct store_op claim(uint8_t n)
+{
+    struct store_op op = {.kind = STORE_CLAIM, .lease_ms = 600000, .ttl_ms = 86400000};
+    memset(op.id.bytes, n, sizeof op.id.bytes);
+    op.scope = SLICE_LITERAL("s");
+    op.key = SLICE_LITERAL("k");
+    return op;
+}
+
+static int apply_one(struct store *s, struct store_op *op)
+{
+    struct store_op *list[] = {op};
+    return store_apply(s, list, 1, 0, NULL);
+}
+
+#define KILL                                                                                                 \
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"                                          \
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+static void a_connection_killed_between_batches_is_made_anew(void **state)
+{
+    (void)state;
+    struct store *s = opened(uri);
+    struct store_op op = claim(1);
+    assert_int_equal(apply_one(s, &op), 0);
+    assert_string_equal(in_world(KILL), "1");
+    op = claim(2);
+    assert_int_equal(apply_one(s, &op), 0);
+    assert_int_equal(op.result, STORE_APPLIED);
+    assert_string_equal(in_world("SELECT count(*) FROM hapax.record"), "2");
+    store_close(s);
+}
+
+struct call {
+    pthread_t thread;
+    struct store *s;
+    struct store_op op;
+    int code;
+};
+
+static void *run_call(void *ctx)
+{
+    struct call *c = ctx;
+    c->code = apply_one(c->s, &c->op);
+    return NULL;
+}
+
+/* Until the store's session waits within the first statement of this state. */
+static void await(const char *condition)
+{
+    char sql[300];
+    snprintf(sql, sizeof sql,
+             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hapax'"
+             " AND datname = current_database() AND %s",
+             condition);
+    for (int i = 0; strcmp(in_world(sql), "1") != 0; i++) {
+        assert_true(i < 2000);
+    }
+}
+
+static void a_connection_killed_during_a_batch_runs_it_again(void **state)
+{
+    (void)state;
+    struct call c = {.s = opened(uri), .op = claim(1)};
+    assert_int_equal(apply_one(c.s, &c.op), 0);
+    c.op = claim(1);
+    PGconn *blocker = PQconnectdb(uri);
+    PQclear(PQexec(blocker, "BEGIN; SELECT FROM hapax.record FOR UPDATE"));
+    pthread_create(&c.thread, NULL, run_call, &c);
+    await("wait_event_type = 'Lock'");
+    in_world("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hapax'"
+             " AND datname = current_database()");
+    PQfinish(blocker);
+    pthread_join(c.thread, NULL);
+    assert_int_equal(c.code, 0);
+    assert_int_equal(c.op.result, STORE_FOUND);
+    store_close(c.s);
+}
+
+/* COMMIT waits in a deferred trigger for a lock that the test holds, and is killed there. */
+static void a_commit_that_was_killed_is_run_again(void **state)
+{
+    (void)state;
+    struct call c = {.s = opened(uri), .op = claim(1)};
+    in_world("CREATE FUNCTION public.wait() RETURNS trigger LANGUAGE plpgsql AS"
+             " 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END';"
+             "CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON hapax.record DEFERRABLE INITIALLY DEFERRED"
+             " FOR EACH ROW EXECUTE FUNCTION public.wait()");
+    PGconn *blocker = PQconnectdb(uri);
+    PQclear(PQexec(blocker, "SELECT pg_advisory_lock(7)"));
+    pthread_create(&c.thread, NULL, run_call, &c);
+    await("wait_event = 'advisory' AND query = 'COMMIT'");
+    in_world("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hapax'"
+             " AND datname = current_database()");
+    PQfinish(blocker);
+    pthread_join(c.thread, NULL);
+    assert_int_equal(c.code, 0);
+    assert_int_equal(c.op.result, STORE_APPLIED);
+    assert_string_equal(in_world("SELECT count(*) FROM hapax.record"), "1");
+    store_close(c.s);
+}
+
+/* Between store and server: passes everything on until a COMMIT comes by while armed; then takes the server's
+ * answer and closes without passing it on. */
+struct proxy {
+    pthread_t thread;
+    int listener;
+    int server_port;
+    _Atomic(bool) armed;
+    _Atomic(int) cut;
+    _Atomic(bool) stop;
+};
+
+static int connect_port(int port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    return connect(fd, (struct sockaddr *)&a, sizeof a) == 0 ? fd : -1;
+}
+
+static void pass(struct proxy *p, int client, int server)
+{
+    bool cut = false;
+    char bytes[65536];
+    while (!p->stop) {
+        struct pollfd fds[2] = {{.fd = client, .events = POLLIN}, {.fd = server, .events = POLLIN}};
+        poll(fds, 2, 50);
+        for (int i = 0; i < 2; i++) {
+            if (fds[i].revents == 0) {
+                continue;
+            }
+            ssize_t n = read(fds[i].fd, bytes, sizeof bytes);
+            if (n <= 0) {
+                return;
+            }
+            if (i == 0 && p->armed && memmem(bytes, (size_t)n, "COMMIT", 6) != NULL) {
+                p->armed = false;
+                cut = true;
+            } else if (i == 1 && cut) {
+                p->cut++;
+                return;
+            }
+            if (send(fds[1 - i].fd, bytes, (size_t)n, MSG_NOSIGNAL) != n) {
+                return;
+            }
+        }
+    }
+}
+
+static void *run_proxy(void *ctx)
+{
+    struct proxy *p = ctx;
+    while (!p->stop) {
+        struct pollfd fd = {.fd = p->listener, .events = POLLIN};
+        if (poll(&fd, 1, 50) <= 0) {
+            continue;
+        }
+        int client = accept(p->listener, NULL, NULL);
+        int server = connect_port(p->server_port);
+        pass(p, client, server);
+        close(client);
+        close(server);
+    }
+    return NULL;
+}
+
+static void a_commit_whose_answer_was_lost_stands(void **state)
+{
+    (void)state;
+    struct proxy p = {.listener = socket(AF_INET, SOCK_STREAM, 0)};
+    p.server_port = (int)strtol(strrchr(getenv("HAPAX_TEST_POSTGRES"), ':') + 1, NULL, 10);
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t len = sizeof a;
+    assert_int_equal(bind(p.listener, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(p.listener, 8), 0);
+    assert_int_equal(getsockname(p.listener, (struct sockaddr *)&a, &len), 0);
+    pthread_create(&p.thread, NULL, run_proxy, &p);
+    char through[500];
+    snprintf(through, sizeof through,
+             "postgresql://postgres@127.0.0.1:%d%s?sslmode=disable&gssencmode=disable", ntohs(a.sin_port),
+             strrchr(uri, '/'));
+    struct store *s = opened(through);
+    p.armed = true;
+    struct store_op op = claim(1);
+    assert_int_equal(apply_one(s, &op), 0);
+    assert_int_equal(p.cut, 1);
+    assert_int_equal(op.result, STORE_APPLIED); /* run again it would have found its own record */
+    assert_string_equal(in_world("SELECT count(*) FROM hapax.record WHERE attempt = 1"), "1");
+    store_close(s);
+    p.stop = true;
+    pthread_join(p.thread, NULL);
+    close(p.listener);
+}
+
+#define KEYS   100
+#define ROUNDS 20
+
+struct racer {
+    pthread_t thread;
+    struct store *s;
+    bool backwards;
+    unsigned applied;
+    unsigned errors;
+};
+
+static void *race(void *ctx)
+{
+    struct racer *r = ctx;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct store_op ops[KEYS];
+        struct store_op *list[KEYS];
+        for (unsigned i = 0; i < KEYS; i++) {
+            unsigned key = r->backwards ? KEYS - 1 - i : i;
+            ops[i] = claim((uint8_t)key);
+            ops[i].id.bytes[0] = (uint8_t)round;
+            list[i] = &ops[i];
+        }
+        r->errors += store_apply(r->s, list, KEYS, 0, NULL) != 0;
+        for (unsigned i = 0; i < KEYS; i++) {
+            r->applied += ops[i].result == STORE_APPLIED;
+        }
+    }
+    return NULL;
+}
+
+static void handles_in_opposite_order_do_not_deadlock(void **state)
+{
+    (void)state;
+    struct racer racers[2] = {{.s = opened(uri)}, {.s = opened(uri), .backwards = true}};
+    for (int i = 0; i < 2; i++) {
+        pthread_create(&racers[i].thread, NULL, race, &racers[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(racers[i].thread, NULL);
+        store_close(racers[i].s);
+        assert_int_equal(racers[i].errors, 0);
+    }
+    assert_int_equal(racers[0].applied + racers[1].applied, KEYS * ROUNDS);
+    assert_string_equal(in_world("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"),
+                        "0");
+}
+
+static void an_unsafe_setting_is_refused(void **state)
+{
+    (void)state;
+    char sql[100];
+    snprintf(sql, sizeof sql, "ALTER DATABASE u%u SET synchronous_commit = off", databases);
+    in_world(sql);
+    struct store *s = NULL;
+    hapax_error err = {0};
+    assert_int_equal(store_open(&s, uri, NULL, &err), HAPAX_E_STORE);
+    assert_non_null(strstr(err.message, "synchronous_commit"));
+    assert_null(s);
+}
+
+static void a_newer_schema_is_refused(void **state)
+{
+    (void)state;
+    store_close(opened(uri));
+    in_world("UPDATE hapax.meta SET value = 99 WHERE name = 'schema'");
+    struct store *s = NULL;
+    assert_int_equal(store_open(&s, uri, NULL, NULL), HAPAX_E_STORE_VERSION);
+}
+
+static void no_message_shows_the_password(void **state)
+{
+    (void)state;
+    static const char *const addresses[] = {"postgresql://u:secret@127.0.0.1:1/d",
+                                            "postgres://u:secret@[::1/d"};
+    for (size_t i = 0; i < 2; i++) {
+        struct store *s = NULL;
+        hapax_error err = {0};
+        assert_true(store_open(&s, addresses[i], NULL, &err) < 0);
+        assert_null(strstr(err.message, "secret"));
+    }
+}
+
+int main(void)
+{
+    if (getenv("HAPAX_TEST_POSTGRES") == NULL) {
+        fprintf(stderr,
+                "skipped: HAPAX_TEST_POSTGRES names no server; run under tests/tools/with_postgres\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_connection_killed_between_batches_is_made_anew, setup),
+        cmocka_unit_test_setup(a_connection_killed_during_a_batch_runs_it_again, setup),
+        cmocka_unit_test_setup(a_commit_that_was_killed_is_run_again, setup),
+        cmocka_unit_test_setup(a_commit_whose_answer_was_lost_stands, setup),
+        cmocka_unit_test_setup(handles_in_opposite_order_do_not_deadlock, setup),
+        cmocka_unit_test_setup(an_unsafe_setting_is_refused, setup),
+        cmocka_unit_test_setup(a_newer_schema_is_refused, setup),
+        cmocka_unit_test_setup(no_message_shows_the_password, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
