@@ -21,7 +21,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 	@dev/run $(TO)
 
 test: ready ## Everything set up and every test; what CI calls
-	@$(MAKE) --no-print-directory all quick model sim blackbox crash clang asan tsan
+	@$(MAKE) --no-print-directory all quick postgres model sim blackbox crash clang asan tsan
 	@$(MAKE) --no-print-directory fault PLACES=12
 	@$(MAKE) --no-print-directory soak MIN=0.6
 
@@ -29,6 +29,10 @@ quick: unit meta ## Unit and meta tests, under 30 s
 
 unit: ready all
 	@ctest --test-dir $(BUILD) -L unit -j $(JOBS) --output-on-failure --no-tests=error
+
+.PHONY: postgres
+postgres: ready all ## The store on PostgreSQL, beside a server of its own
+	@ctest --test-dir $(BUILD) -L postgres -j $(JOBS) --output-on-failure --no-tests=error
 
 meta: ready all
 	@$(PYTEST) tests/meta

@@ -334,31 +334,23 @@ int engine_submit(struct engine *e, struct engine_op *op)
     return 0;
 }
 
-static void help_or_wake(struct lane *l, const struct engine_port *own)
-{
-    if (!lane_help(l, own)) {
-        lane_wake(l);
-    }
-}
-
 int engine_submit_and_help(struct engine *e, struct engine_op *op)
 {
     uint32_t number;
     int code = push(e, op, &number);
-    if (code == 0) {
-        help_or_wake(e->lanes[number], NULL);
+    if (code == 0 && !lane_help(e->lanes[number])) {
+        lane_wake(e->lanes[number]);
     }
     return code;
 }
 
-bool engine_port_flush(struct engine *e, struct engine_port *p)
+void engine_port_flush(struct engine *e, struct engine_port *p)
 {
     for (uint32_t i = 0; p->owed != 0; i++, p->owed >>= 1) {
         if ((p->owed & 1) != 0 && !queue_empty(&e->lanes[i]->queue)) { /* else it has them already */
-            help_or_wake(e->lanes[i], p);
+            lane_wake(e->lanes[i]);
         }
     }
-    return !queue_empty(&p->queue);
 }
 
 /* --- what it says about itself --- */

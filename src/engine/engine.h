@@ -102,11 +102,9 @@ struct engine_port {
 };
 
 void engine_port_init(struct engine_port *p, void (*wake)(void *ctx), void *ctx);
-void engine_port_destroy(struct engine_port *p); /* empty by then */
-size_t engine_port_drain(struct engine_port *p); /* runs call-backs; returns how many */
-/* Of a port that gathers. May do a lane's turn, as engine_submit_and_help(). True: the port has to be drained now, nobody
- * wakes the thread for what is in it. */
-bool engine_port_flush(struct engine *e, struct engine_port *p);
+void engine_port_destroy(struct engine_port *p);                 /* empty by then */
+size_t engine_port_drain(struct engine_port *p);                 /* runs call-backs; returns how many */
+void engine_port_flush(struct engine *e, struct engine_port *p); /* of a port that gathers */
 
 struct engine_options {
     const char *store_uri;

@@ -215,7 +215,7 @@ void lane_flush_ports(struct lane *l)
 {
     for (size_t i = 0; i < l->port_count; i++) {
         struct port_chain *chain = &l->ports[i];
-        if (queue_push_chain(&chain->port->queue, chain->newest, chain->oldest) && chain->port != l->helper) {
+        if (queue_push_chain(&chain->port->queue, chain->newest, chain->oldest)) {
             chain->port->wake(chain->port->ctx);
         }
     }
@@ -312,7 +312,7 @@ static bool one_thing_at_a_time(struct lane *l)
     return l->in_flight.ours_count <= (begins ? 0 : 1);
 }
 
-bool lane_help(struct lane *l, const struct engine_port *own)
+bool lane_help(struct lane *l)
 {
     uint32_t state = LANE_ASLEEP;
     if (!atomic_compare_exchange_strong(&l->state, &state, LANE_LENT)) {
@@ -320,9 +320,7 @@ bool lane_help(struct lane *l, const struct engine_port *own)
     }
     bool helps = !l->slow && !atomic_load(&l->down) && one_thing_at_a_time(l);
     if (helps) {
-        l->helper = own;
         serve(l, now_of(l));
-        l->helper = NULL;
     }
     bool due = timers_next(&l->timers) < l->sleeps_until_mono_ms || (l->number == 0 && lane_sweep_is_due(l));
     give_back(l, !helps || due || l->pending_first != NULL || atomic_load(&l->down));

@@ -21,8 +21,7 @@
 #define LANE_DEAD_MAX    64                        /* dead owners found in one walk */
 #define LANE_POLL_MS_MIN 5
 #define LANE_POLL_MS_MAX 250
-/* A thread that has other things to do helps only where the last commit took no longer. The next may all the same: the
- * disk stalls, another process holds the lock, the log has to be finished. */
+/* After a commit that took longer the lane's own thread is to wait: others may want to attach, or time out. */
 #define LANE_HELP_US_MAX 2000
 /* Between two slices of a sweep live operations have this many times as long as the slice took, and a while when it was
  * not a full one. Should there be full ones for so long, then more expires than is removed: from then on one is also
@@ -108,13 +107,12 @@ struct lane {
     struct lane_counters counters;
 
     int64_t sleeps_until_mono_ms;
-    const struct engine_port *helper; /* the port of the thread that the lane is lent to */
-    int64_t sweep_since_mono_ms;      /* when a run of full slices began */
-    size_t sweep_ops;                 /* live ones since the last slice */
-    bool sweep_full;                  /* the last slice was: there is more */
-    bool slow;                        /* the last commit took longer than LANE_HELP_US_MAX, or failed */
-    struct moment now;                /* of this turn */
-    struct engine_op *pending_first;  /* collected, not yet decided */
+    int64_t sweep_since_mono_ms;     /* when a run of full slices began */
+    size_t sweep_ops;                /* live ones since the last slice */
+    bool sweep_full;                 /* the last slice was: there is more */
+    bool slow;                       /* the last commit took longer than LANE_HELP_US_MAX, or failed */
+    struct moment now;               /* of this turn */
+    struct engine_op *pending_first; /* collected, not yet decided */
     struct engine_op *pending_last;
     struct inflight_table in_flight;
     struct replay_cache cache;
@@ -149,10 +147,10 @@ void lane_free(struct lane *l);
 /* Any thread, which then sees to lane_wake(). */
 void lane_push(struct lane *l, struct engine_op *op);
 void lane_wake(struct lane *l); /* if it sleeps */
-/* Instead of lane_wake(): if the lane sleeps, and its store was quick the last time, do its turn on this thread. That
- * saves two changes of threads, each of which may take as long as the commit. The thread looks into its `own` port
- * afterwards: that one is not woken (NULL: it has none). False: nothing was done, see to lane_wake(). */
-bool lane_help(struct lane *l, const struct engine_port *own);
+/* Instead of lane_wake(), for a thread that waits for this lane anyway: if the lane sleeps, its store was quick the last
+ * time and one op is all there is, do its turn on this thread. That saves two changes of threads, each of which may take as
+ * long as the commit. Not for a loop, which others wait for. False: nothing was done, see to lane_wake(). */
+bool lane_help(struct lane *l);
 
 /* One turn at the moment `now`. Returns the mono_ms at which the next one is due: not later than `now` when there is
  * more to do at once; a submit is a reason for a turn at any time. */

@@ -209,21 +209,12 @@ static void hear_news(void *ctx)
     }
 }
 
-/* What this turn's requests submitted reaches the lanes together. Where this thread did a lane's turn itself the
- * answers are there at once; what follows from them may be asked of a lane in the same turn, but not for ever. */
+/* What this turn's requests submitted reaches the lanes together. */
 static void end_turn(void *ctx)
 {
-    enum { ROUNDS_MAX = 4 };
     struct worker *w = ctx;
-    for (int round = 0; w->port.owed != 0 && w->shared->engine != NULL; round++) {
-        if (!engine_port_flush(w->shared->engine, &w->port)) {
-            continue;
-        }
-        if (round < ROUNDS_MAX) {
-            engine_port_drain(&w->port);
-        } else {
-            loop_wake(w->waker);
-        }
+    if (w->port.owed != 0 && w->shared->engine != NULL) {
+        engine_port_flush(w->shared->engine, &w->port);
     }
 }
 

@@ -50,7 +50,6 @@ void conn_schedule(struct conn *c)
         s->pending_first = c;
     }
     s->pending_last = c;
-    server_do_not_wait(s); /* it may be past the point of its turn where it looks for scheduled connections */
 }
 
 static void on_shutdown(uv_shutdown_t *req, int status)

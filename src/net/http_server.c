@@ -131,19 +131,9 @@ static void on_idle(uv_idle_t *idle)
     (void)idle; /* being active is its work */
 }
 
-void server_do_not_wait(struct http_server *s)
-{
-    if (!uv_is_closing((uv_handle_t *)&s->idle)) {
-        uv_idle_start(&s->idle, on_idle);
-    }
-}
-
 static void run_pending(struct http_server *s)
 {
     struct conn *c = s->pending_first;
-    if (c == NULL) {
-        return;
-    }
     s->pending_first = NULL;
     s->pending_last = NULL;
     while (c != NULL) {
@@ -152,7 +142,12 @@ static void run_pending(struct http_server *s)
         conn_run(c);
         c = next;
     }
-    if (s->pending_first == NULL) {
+    if (uv_is_closing((uv_handle_t *)&s->idle)) {
+        return; /* and no connection is left */
+    }
+    if (s->pending_first != NULL) {
+        uv_idle_start(&s->idle, on_idle);
+    } else {
         uv_idle_stop(&s->idle);
     }
 }

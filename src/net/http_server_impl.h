@@ -148,8 +148,6 @@ size_t conn_unread(const struct conn *c);
 
 /* http_close.c */
 void conn_schedule(struct conn *c);
-/* The loop turns once more before it waits. */
-void server_do_not_wait(struct http_server *s);
 void conn_maybe_free(struct conn *c);
 void conn_drop(struct conn *c, bool reset); /* at once; c stays valid until conn_run() or uv frees it */
 /* Close after the last answer; there is no exchange. quiet: nothing more is to be expected from the client. */

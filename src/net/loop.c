@@ -198,23 +198,16 @@ int loop_post(struct loop *l, void (*fn)(void *ctx), void *ctx)
     return 0;
 }
 
-/* A turn may have waited for a commit: timers that start from now on must not be that much too early. */
-static void run_turn(struct loop *l)
-{
-    l->turn(l->turn_ctx);
-    uv_update_time(&l->uv);
-}
-
 static void on_check(uv_check_t *check)
 {
     struct loop *l = check->data;
-    run_turn(l);
+    l->turn(l->turn_ctx);
 }
 
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct loop *l = prepare->data;
-    run_turn(l);
+    l->turn(l->turn_ctx);
 }
 
 int loop_each_turn(struct loop *l, void (*fn)(void *ctx), void *ctx, hapax_error *err)

@@ -6,7 +6,7 @@ struct helper {
     struct parked *p;
     struct counted_port port;
     struct asked op;
-    bool helped; /* with answers that nobody else woke the thread for */
+    bool helped; /* the answer was there at once */
     pthread_t thread;
 };
 
@@ -17,7 +17,6 @@ static void helper_open(struct helper *h, struct parked *p, const struct engine_
     *h = (struct helper){.p = p};
     parked_open(p, *o);
     engine_port_init(&h->port.port, count_wake, &h->port);
-    h->port.port.gathers = true;
 }
 
 static void helper_close(struct helper *h)
@@ -26,11 +25,10 @@ static void helper_close(struct helper *h)
     engine_port_destroy(&h->port.port);
 }
 
-/* Submit the op and flush, on this thread. */
-static void flush_op(struct helper *h, bool slow)
+/* Submit the op and help, on this thread. */
+static void ask_op(struct helper *h, bool slow)
 {
     struct lane *lane = engine_lane(h->p->engine, 0);
-    int wakes = atomic_load(&h->port.wakes);
     h->op.op.port = &h->port.port;
     for (;;) {
         uint32_t state = LANE_ASLEEP;
@@ -45,13 +43,13 @@ static void flush_op(struct helper *h, bool slow)
         }
         pause_ms(1);
     }
-    must(engine_submit(h->p->engine, &h->op.op) == 0);
-    h->helped = engine_port_flush(h->p->engine, &h->port.port) && atomic_load(&h->port.wakes) == wakes;
+    must(engine_submit_and_help(h->p->engine, &h->op.op) == 0);
+    h->helped = !queue_empty(&h->port.port.queue);
 }
 
 static void *run_helper(void *arg)
 {
-    flush_op(arg, false);
+    ask_op(arg, false);
     return NULL;
 }
 
@@ -63,7 +61,7 @@ static void drain_op(struct helper *h)
     }
 }
 
-static void a_lone_op_is_served_by_the_thread_that_flushes(void **state)
+static void a_lone_op_is_served_by_the_thread_that_asks(void **state)
 {
     (void)state;
     struct parked p;
@@ -74,13 +72,13 @@ static void a_lone_op_is_served_by_the_thread_that_flushes(void **state)
         char key[16];
         snprintf(key, sizeof key, "k%d", i);
         make_begin(&h.op, key, "body", 0);
-        flush_op(&h, false);
+        ask_op(&h, false);
         assert_int_equal(h.op.done, 0); /* call-backs belong to the drain */
         helped += h.helped;
         drain_op(&h);
         assert_verdict(&h.op, VERDICT_FRESH);
         make_complete(&h.op, key, h.op.op.record.fence, "done");
-        flush_op(&h, false);
+        ask_op(&h, false);
         helped += h.helped;
         drain_op(&h);
         assert_code(&h.op, 0);
@@ -98,7 +96,7 @@ static void nobody_helps_while_another_claim_runs_or_the_store_is_slow(void **st
     struct fence running = claim(p.engine, "running");
     hold_at(&p, FAULTY_BEFORE_APPLY);
     make_begin(&h.op, "second", "body", 0);
-    flush_op(&h, false); /* would not come back, did this thread apply the batch */
+    ask_op(&h, false); /* would not come back, did this thread apply the batch */
     wait_held(&p);
     assert_false(h.helped);
     let_go(&p);
@@ -108,7 +106,7 @@ static void nobody_helps_while_another_claim_runs_or_the_store_is_slow(void **st
 
     hold_at(&p, FAULTY_BEFORE_APPLY);
     make_complete(&h.op, "second", h.op.op.record.fence, "done");
-    flush_op(&h, true);
+    ask_op(&h, true);
     wait_held(&p);
     assert_false(h.helped);
     let_go(&p);
@@ -159,7 +157,7 @@ static void a_held_helper_keeps_the_lane_and_gives_it_back_with_what_has_come(vo
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lone_op_is_served_by_the_thread_that_flushes),
+        cmocka_unit_test(a_lone_op_is_served_by_the_thread_that_asks),
         cmocka_unit_test(nobody_helps_while_another_claim_runs_or_the_store_is_slow),
         cmocka_unit_test(a_held_helper_keeps_the_lane_and_gives_it_back_with_what_has_come),
     };
