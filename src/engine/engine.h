@@ -118,9 +118,9 @@ struct engine_options {
     uint64_t replay_cache_bytes; /* default 32 MiB; 0 is "default", use cache_off to have none */
     bool cache_off;
     uint32_t sweep_rows; /* expired records removed per slice; default 32 */
-    int64_t
-        sweep_every_ms; /* default 1000; while there is more, slices follow one another: at once, or after a pause
-                               for live operations (LANE_SWEEP_PAUSE) */
+    /* Default 1000. While there is more, slices follow one another: at once, or after a pause for live operations
+     * (LANE_SWEEP_PAUSE). */
+    int64_t sweep_every_ms;
     struct store_options store;
     /* For simulations: NULL uses the real clocks. */
     struct moment (*now)(void *ctx);

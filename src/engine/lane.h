@@ -1,9 +1,9 @@
 /* A lane: one thread's worth of engine. Internal to the engine and to simulations.
  *
  * All of a lane's state but `queue`, `state`, `down` and the counters belongs to the thread that calls
- * lane_turn() or has it lent (enum lane_state). A turn never waits for anything but the store, reads no clock (time is its argument), and says
- * when it wants to be called again; so a simulation can drive the turns of an engine that was opened without
- * threads, on a clock of its own. */
+ * lane_turn() or has it lent (enum lane_state). A turn never waits for anything but the store, reads no clock (time is
+ * its argument), and says when it wants to be called again; so a simulation can drive the turns of an engine that
+ * was opened without threads, on a clock of its own. */
 #ifndef ENGINE_LANE_H
 #define ENGINE_LANE_H
 

@@ -77,8 +77,8 @@ struct postgres_store {
     char sqlstate[6]; /* of the last failure; "" when the server did not say */
     uint64_t owner;
 
-    uint64_t
-        serials[LIMIT_BATCH_OPS_MAX]; /* taken from the sequence, not yet given: the last is given first */
+    /* Taken from the sequence, not yet given: the last is given first. */
+    uint64_t serials[LIMIT_BATCH_OPS_MAX];
     size_t serial_count;
 
     /* Of the present batch. */
@@ -123,6 +123,8 @@ struct postgres_params {
 void params_free(struct postgres_params *p);
 void params_number(struct postgres_params *p, int64_t n);
 void params_null(struct postgres_params *p);
+/* For "now": NULL where the server's clock decides. */
+void params_now(struct postgres_params *p, const struct postgres_store *s, int64_t now_ms);
 void params_bytes(struct postgres_params *p, struct slice bytes);
 enum postgres_element { PG_BYTES = 17, PG_NUMBER = 20 }; /* oids of bytea and bigint, fixed by PostgreSQL */
 /* Begin an array; returns where it stands. */

@@ -7,15 +7,6 @@
 
 #include <stdlib.h>
 
-static void param_now(struct postgres_store *s, struct postgres_params *p, int64_t now_ms)
-{
-    if (s->caller_clock) {
-        params_number(p, now_ms);
-    } else {
-        params_null(p);
-    }
-}
-
 /* For statements that change rows: how many. */
 static int call_counted(struct postgres_store *s, enum postgres_statement which, struct postgres_params *p,
                         uint32_t *rows, hapax_error *err)
@@ -39,7 +30,7 @@ int postgres_sweep(struct store *store, int64_t now_ms, uint32_t rows_max, uint3
         return code;
     }
     struct postgres_params p = {.count = 0};
-    param_now(s, &p, now_ms);
+    params_now(&p, s, now_ms);
     params_number(&p, rows_max);
     return call_counted(s, PG_sweep, &p, removed, err);
 }
@@ -57,7 +48,7 @@ int postgres_abandon(struct store *store, uint64_t owner, int64_t now_ms, uint32
     }
     struct postgres_params p = {.count = 0};
     params_number(&p, (int64_t)owner);
-    param_now(s, &p, now_ms);
+    params_now(&p, s, now_ms);
     params_number(&p, rows_max);
     return call_counted(s, PG_abandon, &p, changed, err);
 }
@@ -183,7 +174,7 @@ int postgres_list(struct store *store, const struct store_filter *f, int64_t now
     params_number(&p, f->after_serial > INT64_MAX ? INT64_MAX : (int64_t)f->after_serial);
     param_filter(&p, f->scope);
     param_filter(&p, f->key);
-    param_now(s, &p, now_ms);
+    params_now(&p, s, now_ms);
     params_number(&p, f->rows_max);
     params_number(&p, f->state);
     PGresult *r;

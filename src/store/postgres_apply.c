@@ -93,11 +93,7 @@ static int send_find(struct postgres_store *s, bool write, hapax_error *err)
 static int send_now(struct postgres_store *s, int64_t now_ms, hapax_error *err)
 {
     struct postgres_params p = {.count = 0};
-    if (s->caller_clock) {
-        params_number(&p, now_ms);
-    } else {
-        params_null(&p);
-    }
+    params_now(&p, s, now_ms);
     return postgres_send(s, PG_now, &p, err);
 }
 

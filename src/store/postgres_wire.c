@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "postgres_statements_sql.h"
+#include "store/statement_text.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -70,6 +71,15 @@ void params_number(struct postgres_params *p, int64_t n)
 void params_null(struct postgres_params *p)
 {
     next_value(p);
+}
+
+void params_now(struct postgres_params *p, const struct postgres_store *s, int64_t now_ms)
+{
+    if (s->caller_clock) {
+        params_number(p, now_ms);
+    } else {
+        params_null(p);
+    }
 }
 
 void params_bytes(struct postgres_params *p, struct slice bytes)
@@ -280,29 +290,12 @@ int postgres_call(struct postgres_store *s, enum postgres_statement which, struc
     return code;
 }
 
-/* The text between its name's line and the next name, to be freed. */
-static char *statement_text(enum postgres_statement which)
-{
-    static const char mark[] = "-- name: ";
-    const char *name = postgres_statement_names[which];
-    size_t len = strlen(name);
-    for (const char *at = strstr(postgres_statements_sql, mark); at != NULL; at = strstr(at, mark)) {
-        at += sizeof mark - 1;
-        if (strncmp(at, name, len) == 0 && at[len] == '\n') {
-            const char *end = strstr(at, mark);
-            return end != NULL ? strndup(at + len, (size_t)(end - (at + len))) : strdup(at + len);
-        }
-    }
-    bool found = false; /* statements and their texts are one file's */
-    HAPAX_ASSERT(found);
-    return NULL;
-}
-
 int postgres_prepare_all(struct postgres_store *s, hapax_error *err)
 {
     PGresult *results[PG_COUNT];
     for (int i = 0; i < PG_COUNT; i++) {
-        char *text = statement_text((enum postgres_statement)i);
+        struct slice part = statement_text(postgres_statements_sql, postgres_statement_names[i]);
+        char *text = strndup(part.ptr, part.len);
         if (text == NULL) {
             return error_code(err, HAPAX_E_MEMORY);
         }

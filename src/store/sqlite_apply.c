@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "sqlite_statements_sql.h"
 #include "store/rules.h"
+#include "store/statement_text.h"
 
 const char *const sqlite_statement_names[SQL_COUNT] = {
 #define SQLITE_STATEMENT_NAME(name) #name,
@@ -23,17 +24,7 @@ const char *const sqlite_statement_names[SQL_COUNT] = {
 
 struct slice sqlite_statement_text(enum sqlite_statement which)
 {
-    static const char mark[] = "-- name: ";
-    const char *name = sqlite_statement_names[which];
-    size_t len = strlen(name);
-    for (const char *at = strstr(sqlite_statements_sql, mark); at != NULL; at = strstr(at, mark)) {
-        at += sizeof mark - 1;
-        if (strncmp(at, name, len) == 0 && at[len] == '\n') {
-            const char *end = strstr(at, mark);
-            return slice_of(at + len, end != NULL ? (size_t)(end - (at + len)) : strlen(at + len));
-        }
-    }
-    return SLICE_NONE;
+    return statement_text(sqlite_statements_sql, sqlite_statement_names[which]);
 }
 
 sqlite3_stmt *sqlite_get(struct sqlite_store *s, enum sqlite_statement which, hapax_error *err)
@@ -43,7 +34,6 @@ sqlite3_stmt *sqlite_get(struct sqlite_store *s, enum sqlite_statement which, ha
         return st;
     }
     struct slice text = sqlite_statement_text(which);
-    HAPAX_ASSERT(!slice_is_none(text));
     int rc = sqlite3_prepare_v3(s->db, text.ptr, (int)text.len, SQLITE_PREPARE_PERSISTENT, &st, NULL);
     if (rc != SQLITE_OK) {
         sqlite_fail(s, rc, err);
