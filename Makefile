@@ -33,6 +33,7 @@ unit: ready all
 .PHONY: postgres
 postgres: ready all ## The store on PostgreSQL, beside a server of its own
 	@ctest --test-dir $(BUILD) -L postgres -j $(JOBS) --output-on-failure --no-tests=error
+	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/postgres
 
 meta: ready all
 	@$(PYTEST) tests/meta
