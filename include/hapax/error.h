@@ -18,7 +18,7 @@ extern "C" {
     X(HAPAX_E_STORE, -3, "store", "the store can't be reached or written; nothing was changed")              \
     X(HAPAX_E_STORE_FULL, -4, "store-full", "the disk of the store is full")                                 \
     X(HAPAX_E_STORE_CORRUPT, -5, "store-corrupt", "the store is damaged")                                    \
-    X(HAPAX_E_STORE_VERSION, -6, "store-version", "a newer version of hapax wrote this store")               \
+    X(HAPAX_E_STORE_VERSION, -6, "store-version", "the store is of another version than this program")       \
     X(HAPAX_E_BUSY, -7, "busy", "a queue or limit is full; try again later")                                 \
     X(HAPAX_E_LIMIT, -8, "limit", "the input is larger than its limit")                                      \
     X(HAPAX_E_STALE, -9, "stale", "the attempt no longer counts; nothing was changed")                       \

@@ -1,7 +1,8 @@
 /* Inside the PostgreSQL store: what its files share. The contract is store.h's; the layout is described in
  * postgres_schema.sql.
  *
- *   postgres_open.c   connect, refuse unsafe settings, migrate, reconnect, close
+ *   postgres_open.c   connect, refuse unsafe settings, reconnect, close
+ *   postgres_migrate.c  the tables' version: make, migrate or refuse them
  *   postgres_error.c  SQLSTATEs as our codes, and what a failed call may do next
  *   postgres_wire.c   statements in a pipeline, bounded waits, parameters
  *   postgres_row.c    rows as records, with every stored value checked
@@ -47,8 +48,7 @@ enum postgres_statement {
         PG_COUNT
 };
 
-#define POSTGRES_SCHEMA_VERSION 1
-#define POSTGRES_PARAMS_MAX     18
+#define POSTGRES_PARAMS_MAX 18
 
 /* An identity of a batch: its record before the batch and as changed so far. */
 struct postgres_slot {
@@ -99,6 +99,13 @@ static inline struct postgres_store *postgres_of(struct store *s)
 int postgres_usable(struct postgres_store *s, hapax_error *err);
 int postgres_refuse_read_only(const struct postgres_store *s, hapax_error *err);
 int64_t postgres_monotonic_ms(void);
+/* Text with one or several statements. While connecting only: the connection is not in pipeline mode yet. *out, where
+ * wanted, is owned (PQclear). */
+int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err);
+
+/* postgres_migrate.c */
+/* While connecting: 0 when this program may work with the tables, which were made (`create`) or migrated if need be. */
+int postgres_check_tables(struct postgres_store *s, bool create, hapax_error *err);
 
 /* postgres_error.c */
 /* What the server or the connection said, as a code. `r` may be NULL: the connection is to blame. */

@@ -1,9 +1,8 @@
-/* Connecting: connect, refuse a server that may lose commits, migrate, prepare; and again when a connection was lost.
+/* Connecting: connect, refuse a server that may lose commits, check the tables, prepare; and again when a connection was lost.
  * A handle whose tables have gone does not make new ones: that store would have forgotten every key. */
 #include "store/postgres.h"
 
 #include "base/error.h"
-#include "postgres_schema_sql.h"
 #include "store/schemes.h"
 
 #include <stdio.h>
@@ -11,10 +10,6 @@
 #include <time.h>
 
 #define BUSY_MS_DEFAULT 5000
-#define MIGRATION_LOCK  "5207941186273124216" /* any number that others are unlikely to use */
-
-/* migrations[v] takes a database from version v to v + 1. Only ever appended to. */
-static const char *const migrations[POSTGRES_SCHEMA_VERSION] = {postgres_schema_sql};
 
 int64_t postgres_monotonic_ms(void)
 {
@@ -31,8 +26,7 @@ static void disconnect(struct postgres_store *s)
     s->serial_count = 0; /* where another database stands there by now, they would be another's */
 }
 
-/* While connecting only: the connection is not in pipeline mode yet. */
-static int run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err)
+int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err)
 {
     PGresult *r = PQexec(s->db, sql);
     ExecStatusType status = PQresultStatus(r);
@@ -81,17 +75,17 @@ static int set_up(struct postgres_store *s, hapax_error *err)
              "SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = 30000;"
              "SET default_transaction_read_only = %s; SET client_min_messages = error",
              (long long)s->busy_ms, s->read_only ? "on" : "off");
-    return run(s, sql, NULL, err);
+    return postgres_run(s, sql, NULL, err);
 }
 
 static int refuse_unsafe(struct postgres_store *s, hapax_error *err)
 {
     static const char *const settings[] = {"fsync", "full_page_writes", "synchronous_commit"};
     PGresult *r = NULL;
-    int code = run(s,
-                   "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
-                   " current_setting('synchronous_commit')",
-                   &r, err);
+    int code = postgres_run(s,
+                            "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
+                            " current_setting('synchronous_commit')",
+                            &r, err);
     for (int i = 0; code == 0 && i < 3; i++) {
         if (strcmp(PQgetvalue(r, 0, i), "off") == 0) {
             code = error_set(err, HAPAX_E_STORE, 0,
@@ -103,78 +97,14 @@ static int refuse_unsafe(struct postgres_store *s, hapax_error *err)
     return code;
 }
 
-/* 0: there are no tables yet. */
-static int read_version(struct postgres_store *s, long *version, hapax_error *err)
-{
-    PGresult *r = NULL;
-    *version = 0;
-    int code = run(s, "SELECT to_regclass('hapax.meta') IS NOT NULL", &r, err);
-    bool there = code == 0 && PQgetvalue(r, 0, 0)[0] == 't';
-    PQclear(r);
-    if (!there) {
-        return code;
-    }
-    r = NULL;
-    code = run(s, "SELECT value FROM hapax.meta WHERE name = 'schema'", &r, err);
-    if (code == 0 && PQntuples(r) != 1) {
-        code = postgres_damaged(s, "the schema's version is gone", err);
-    }
-    if (code == 0) {
-        *version = strtol(PQgetvalue(r, 0, 0), NULL, 10);
-    }
-    PQclear(r);
-    return code;
-}
-
-static int check_version(struct postgres_store *s, long version, bool create, hapax_error *err)
-{
-    if (version > POSTGRES_SCHEMA_VERSION) {
-        return error_set(err, HAPAX_E_STORE_VERSION, 0,
-                         "%.100s: its tables are of version %ld, this Hapax knows %d; use a newer Hapax",
-                         s->name, version, POSTGRES_SCHEMA_VERSION);
-    }
-    if (version == 0 && !create) {
-        return error_set(err, HAPAX_E_STORE, 0,
-                         "%.120s: the tables of schema hapax are not there; check the database", s->name);
-    }
-    return 0;
-}
-
-/* Under a lock, and the version is read under it: of several processes one migrates, the others find it done. */
-static int migrate(struct postgres_store *s, hapax_error *err)
-{
-    long version = 0;
-    int code = run(s, "BEGIN; SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", NULL, err);
-    if (code == 0) {
-        code = read_version(s, &version, err);
-    }
-    for (long v = version; code == 0 && v < POSTGRES_SCHEMA_VERSION; v++) {
-        code = run(s, migrations[v], NULL, err);
-    }
-    if (code == 0 && version > 0 && version < POSTGRES_SCHEMA_VERSION) {
-        char sql[100];
-        snprintf(sql, sizeof sql, "UPDATE hapax.meta SET value = %d WHERE name = 'schema'",
-                 POSTGRES_SCHEMA_VERSION);
-        code = run(s, sql, NULL, err);
-    }
-    return code == 0 ? run(s, "COMMIT", NULL, err) : code;
-}
-
 static int prepare_connection(struct postgres_store *s, bool create, hapax_error *err)
 {
-    long version = 0;
     int code = refuse_unsafe(s, err);
     if (code == 0) {
         code = set_up(s, err);
     }
     if (code == 0) {
-        code = read_version(s, &version, err);
-    }
-    if (code == 0) {
-        code = check_version(s, version, create && !s->read_only, err);
-    }
-    if (code == 0 && version < POSTGRES_SCHEMA_VERSION) {
-        code = migrate(s, err);
+        code = postgres_check_tables(s, create, err);
     }
     if (code == 0 && (PQsetnonblocking(s->db, 1) != 0 || PQenterPipelineMode(s->db) == 0)) {
         code = postgres_fail(s, NULL, err);

@@ -13,8 +13,9 @@ CREATE TABLE hapax.meta (
     name text PRIMARY KEY,
     value bigint NOT NULL
 );
--- generation: grows with every resolve and forget, so that caches of answers notice.
-INSERT INTO hapax.meta VALUES ('schema', 1), ('generation', 0);
+-- generation: grows with every resolve and forget, so that caches of answers notice. schema and least are written
+-- after each migration, see postgres_migrate.c.
+INSERT INTO hapax.meta VALUES ('generation', 0);
 
 -- A serial is never given twice, since a late owner's fence would fit the new record. CACHE 1: handles take as many
 -- as their batches have claims.

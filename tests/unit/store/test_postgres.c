@@ -322,13 +322,42 @@ static void an_unsafe_setting_is_refused(void **state)
     assert_null(s);
 }
 
-static void a_newer_schema_is_refused(void **state)
+static void newer_tables_are_used_as_long_as_they_serve_this_version(void **state)
 {
     (void)state;
     store_close(opened(uri));
     in_world("UPDATE hapax.meta SET value = 99 WHERE name = 'schema'");
+    store_close(opened(uri));
+    assert_string_equal(in_world("SELECT value FROM hapax.meta WHERE name = 'schema'"), "99");
+    in_world("UPDATE hapax.meta SET value = 98 WHERE name = 'least'");
     struct store *s = NULL;
-    assert_int_equal(store_open(&s, uri, NULL, NULL), HAPAX_E_STORE_VERSION);
+    hapax_error err = {0};
+    assert_int_equal(store_open(&s, uri, NULL, &err), HAPAX_E_STORE_VERSION);
+    assert_non_null(strstr(err.message, "use a newer one"));
+    assert_null(s);
+}
+
+static void tables_without_a_version_are_damaged_not_migrated(void **state)
+{
+    (void)state;
+    store_close(opened(uri));
+    in_world("DELETE FROM hapax.meta WHERE name = 'least'");
+    struct store *s = NULL;
+    assert_int_equal(store_open(&s, uri, NULL, NULL), HAPAX_E_STORE_CORRUPT);
+}
+
+static void a_role_that_may_not_make_the_tables_is_told_of_migrate(void **state)
+{
+    (void)state;
+    char address[600];
+    char sql[100];
+    snprintf(sql, sizeof sql, "CREATE ROLE r%u LOGIN", databases);
+    in_world(sql);
+    snprintf(address, sizeof address, "%s?user=r%u", uri, databases);
+    struct store *s = NULL;
+    hapax_error err = {0};
+    assert_int_equal(store_open(&s, address, NULL, &err), HAPAX_E_STORE);
+    assert_non_null(strstr(err.message, "hapax migrate"));
 }
 
 static void no_message_shows_the_password(void **state)
@@ -358,7 +387,9 @@ int main(void)
         cmocka_unit_test_setup(a_commit_whose_answer_was_lost_stands, setup),
         cmocka_unit_test_setup(handles_in_opposite_order_do_not_deadlock, setup),
         cmocka_unit_test_setup(an_unsafe_setting_is_refused, setup),
-        cmocka_unit_test_setup(a_newer_schema_is_refused, setup),
+        cmocka_unit_test_setup(newer_tables_are_used_as_long_as_they_serve_this_version, setup),
+        cmocka_unit_test_setup(tables_without_a_version_are_damaged_not_migrated, setup),
+        cmocka_unit_test_setup(a_role_that_may_not_make_the_tables_is_told_of_migrate, setup),
         cmocka_unit_test_setup(no_message_shows_the_password, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
