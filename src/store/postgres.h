@@ -6,7 +6,8 @@
  *   postgres_error.c  SQLSTATEs as our codes, and what a failed call may do next
  *   postgres_wire.c   statements in a pipeline, bounded waits, parameters
  *   postgres_row.c    rows as records, with every stored value checked
- *   postgres_apply.c  batches
+ *   postgres_quick.c  batches in one round trip: claims of keys that nobody has, completions of claims that run
+ *   postgres_apply.c  any batch, in two
  *   postgres_fate.c   batches again: when to run one again, and what became of a lost commit
  *   postgres_admin.c  sweep, abandon, owners, listings, counts
  *
@@ -25,13 +26,15 @@
     X(find_locked)                                                                                           \
     X(find)                                                                                                  \
     X(now)                                                                                                   \
-    X(transaction)                                                                                           \
+    X(enter)                                                                                                 \
+    X(witness)                                                                                               \
+    X(claim)                                                                                                 \
+    X(complete)                                                                                              \
     X(insert)                                                                                                \
     X(update)                                                                                                \
     X(delete)                                                                                                \
     X(next_generation)                                                                                       \
     X(generation)                                                                                            \
-    X(fate)                                                                                                  \
     X(sweep)                                                                                                 \
     X(abandon)                                                                                               \
     X(register_owner)                                                                                        \
@@ -48,7 +51,8 @@ enum postgres_statement {
         PG_COUNT
 };
 
-#define POSTGRES_PARAMS_MAX 18
+#define POSTGRES_PARAMS_MAX  18
+#define POSTGRES_WRITE_BYTES (16U << 20) /* one statement carries this much of answers and then one more */
 
 /* An identity of a batch: its record before the batch and as changed so far. */
 struct postgres_slot {
@@ -81,12 +85,18 @@ struct postgres_store {
     uint64_t serials[LIMIT_BATCH_OPS_MAX];
     size_t serial_count;
 
+    uint64_t handle; /* random: the row of hapax.handle that is witness of this handle's commits */
+    int64_t batch;   /* the last one's number */
+    /* Where keys repeat, quick batches fail; then they are not tried for so many batches. */
+    uint32_t detour_left;
+    uint32_t detour;
+
     /* Of the present batch. */
     struct postgres_slot slots[LIMIT_BATCH_OPS_MAX];
     size_t slot_count;
     uint16_t slot_of[LIMIT_BATCH_OPS_MAX]; /* by op */
-    int64_t transaction;                   /* 0: not known */
     bool commit_sent;                      /* with changes: the server may have committed */
+    bool quick;                            /* in one round trip */
     bool by_hand;
 };
 
@@ -166,12 +176,38 @@ int postgres_row_listed(struct postgres_store *s, const PGresult *r, int row, st
 bool postgres_number_at(const PGresult *r, int row, int column, int64_t min, int64_t max, int64_t *out);
 struct slice postgres_bytes_at(const PGresult *r, int row, int column);
 
+/* postgres_quick.c */
+/* May the batch, whose slots are made, be tried in one round trip? */
+bool postgres_fits_quick(const struct postgres_store *s, struct store_op *const *ops, size_t n);
+/* As postgres_try_batch(). `missed`: nothing was changed since an assumption was wrong; run it in two round trips. */
+int postgres_try_quick(struct postgres_store *s, struct store_op *const *ops, size_t n, int64_t now_ms,
+                       bool *missed, hapax_error *err);
+
+/* When such a batch turned out to have been committed, its results being lost: read back what it made. */
+int postgres_read_back_quick(struct postgres_store *s, struct store_op *const *ops, size_t n,
+                             hapax_error *err);
+
 /* postgres_apply.c */
-/* One try: 0, or a code; then commit_sent says whether the server may have committed all the same. */
+int postgres_send_find(struct postgres_store *s, bool write, hapax_error *err); /* the slots' rows */
+/* One slot for each identity, ascending. */
+void postgres_make_slots(struct postgres_store *s, struct store_op *const *ops, size_t n);
+struct postgres_slot *postgres_slot_of(struct postgres_store *s, const struct identity *id); /* or NULL */
+void postgres_roll_back(struct postgres_store *s); /* if a transaction is open */
+/* Serials for claims to come: ask, and put what came into the stock. */
+int postgres_send_serials(struct postgres_store *s, size_t count, hapax_error *err);
+int postgres_keep_serials(struct postgres_store *s, const PGresult *r, hapax_error *err);
+/* End the batch: what was queued and a COMMIT; results of the `sent` statements are owned when 0. */
+int postgres_commit(struct postgres_store *s, PGresult **results, size_t sent, hapax_error *err);
+/* Begin what a batch writes. */
+int postgres_enter(struct postgres_store *s, hapax_error *err);
+void params_add_bytes_or_null(struct postgres_params *p, int at, struct slice bytes);
+/* One try, the slots being made: 0, or a code; then commit_sent says whether the server may have committed all the
+ * same. */
 int postgres_try_batch(struct postgres_store *s, struct store_op *const *ops, size_t n, int64_t now_ms,
                        hapax_error *err);
 
 /* postgres_fate.c */
+void postgres_new_handle(struct postgres_store *s); /* at open, too */
 int postgres_apply(struct store *store, struct store_op *const *ops, size_t n, int64_t now_ms,
                    hapax_error *err);
 

@@ -1,6 +1,6 @@
-/* Batches: two round trips. The first begins, takes serials where the claims need more, locks and reads the rows and
- * then asks for the time and the transaction's number; rules.h decides here, op by op on the record as changed so far;
- * the second writes each identity's end result in set-based statements and commits.
+/* Batches of any kind: two round trips. The first begins, takes serials where the claims need more, locks and reads the
+ * rows and then asks for the time; rules.h decides here, op by op on the record as changed so far; the second writes
+ * each identity's end result in set-based statements and commits.
  *
  * Locks: rows in the order of their digests in the first, new rows in the same order in the second, and nobody who
  * waits in the first holds a new row: batches do not deadlock. An identity that is not there cannot be locked: two
@@ -12,9 +12,6 @@
 #include "store/rules.h"
 
 #include <stdlib.h>
-
-/* One statement carries this much of answers and then one more. */
-#define WRITE_BYTES (16U << 20)
 
 struct sorted {
     const struct identity *id;
@@ -30,7 +27,7 @@ static int compare_sorted(const void *a, const void *b)
 }
 
 /* One slot for each identity, ascending. */
-static void make_slots(struct postgres_store *s, struct store_op *const *ops, size_t n)
+void postgres_make_slots(struct postgres_store *s, struct store_op *const *ops, size_t n)
 {
     struct sorted order[LIMIT_BATCH_OPS_MAX];
     for (size_t i = 0; i < n; i++) {
@@ -55,6 +52,11 @@ static int compare_slot(const void *id, const void *slot)
                   IDENTITY_BYTES);
 }
 
+struct postgres_slot *postgres_slot_of(struct postgres_store *s, const struct identity *id)
+{
+    return bsearch(id, s->slots, s->slot_count, sizeof s->slots[0], compare_slot);
+}
+
 static int load_slots(struct postgres_store *s, const PGresult *rows, hapax_error *err)
 {
     for (int row = 0; row < PQntuples(rows); row++) {
@@ -64,7 +66,7 @@ static int load_slots(struct postgres_store *s, const PGresult *rows, hapax_erro
         if (code != 0) {
             return code;
         }
-        struct postgres_slot *slot = bsearch(&id, s->slots, s->slot_count, sizeof s->slots[0], compare_slot);
+        struct postgres_slot *slot = postgres_slot_of(s, &id);
         if (slot == NULL) {
             return postgres_damaged(s, "another one than asked for", err);
         }
@@ -75,7 +77,7 @@ static int load_slots(struct postgres_store *s, const PGresult *rows, hapax_erro
     return 0;
 }
 
-static int send_find(struct postgres_store *s, bool write, hapax_error *err)
+int postgres_send_find(struct postgres_store *s, bool write, hapax_error *err)
 {
     struct postgres_params p = {.count = 0};
     int ids = params_array(&p, PG_BYTES);
@@ -97,8 +99,15 @@ static int send_now(struct postgres_store *s, int64_t now_ms, hapax_error *err)
     return postgres_send(s, PG_now, &p, err);
 }
 
+int postgres_send_serials(struct postgres_store *s, size_t count, hapax_error *err)
+{
+    struct postgres_params p = {.count = 0};
+    params_number(&p, (int64_t)count);
+    return postgres_send(s, PG_serials, &p, err);
+}
+
 /* New ones stand before those left over, so that all are given in their order: the last of the array first. */
-static int keep_serials(struct postgres_store *s, const PGresult *r, hapax_error *err)
+int postgres_keep_serials(struct postgres_store *s, const PGresult *r, hapax_error *err)
 {
     size_t count = (size_t)PQntuples(r);
     HAPAX_ASSERT(s->serial_count + count <= LIMIT_BATCH_OPS_MAX);
@@ -114,6 +123,11 @@ static int keep_serials(struct postgres_store *s, const PGresult *r, hapax_error
     return 0;
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 struct reading {
     PGresult *rows; /* owned */
     int64_t now_ms;
@@ -123,32 +137,27 @@ struct reading {
 static int read_batch(struct postgres_store *s, size_t claims, bool write, int64_t now_ms,
                       struct reading *out, hapax_error *err)
 {
-    PGresult *results[5];
+    PGresult *results[4];
     size_t sent = 0;
-    size_t missing = claims > s->serial_count ? claims - s->serial_count : 0;
+    /* More than needed: batches in one round trip must have theirs before. */
+    size_t fetch = claims > s->serial_count ? least(4 * claims, LIMIT_BATCH_OPS_MAX - s->serial_count) : 0;
     size_t rows_at = 0;
     int code = 0;
     if (write) {
         code = postgres_send_text(s, "BEGIN", err);
         sent += code == 0;
     }
-    if (code == 0 && missing > 0) {
-        struct postgres_params p = {.count = 0};
-        params_number(&p, (int64_t)missing);
-        code = postgres_send(s, PG_serials, &p, err);
+    if (code == 0 && fetch > 0) {
+        code = postgres_send_serials(s, fetch, err);
         sent += code == 0;
     }
     if (code == 0) {
-        code = send_find(s, write, err);
+        code = postgres_send_find(s, write, err);
         rows_at = sent;
         sent += code == 0;
     }
     if (code == 0) {
         code = send_now(s, now_ms, err);
-        sent += code == 0;
-    }
-    if (code == 0 && write) {
-        code = postgres_send(s, PG_transaction, NULL, err);
         sent += code == 0;
     }
     if (code != 0) {
@@ -159,15 +168,11 @@ static int read_batch(struct postgres_store *s, size_t claims, bool write, int64
     if (code != 0) {
         return code;
     }
-    if (missing > 0) {
-        code = keep_serials(s, results[1], err);
+    if (fetch > 0) {
+        code = postgres_keep_serials(s, results[1], err);
     }
     if (code == 0 && !postgres_number_at(results[rows_at + 1], 0, 0, INT64_MIN, INT64_MAX, &out->now_ms)) {
         code = postgres_damaged(s, "the clock", err);
-    }
-    if (code == 0 && write &&
-        !postgres_number_at(results[rows_at + 2], 0, 0, 1, INT64_MAX, &s->transaction)) {
-        code = postgres_damaged(s, "the transaction's number", err);
     }
     out->rows = results[rows_at];
     for (size_t i = 0; i < sent; i++) {
@@ -254,7 +259,7 @@ static void begin_writing(struct writing *w)
     }
 }
 
-static void add_or_null(struct postgres_params *p, int at, struct slice bytes)
+void params_add_bytes_or_null(struct postgres_params *p, int at, struct slice bytes)
 {
     if (slice_is_none(bytes)) {
         params_add_null(p, at);
@@ -280,10 +285,11 @@ static void add_row(struct writing *w, const struct postgres_slot *slot)
     for (int i = 0; i < NUMBERS; i++) {
         params_add_number(&w->p, NUMBERS_FIRST + i, numbers[i]);
     }
-    add_or_null(&w->p, FINGERPRINT_AT,
-                r->fingerprint.version > 0 ? slice_of(r->fingerprint.bytes, FINGERPRINT_BYTES) : SLICE_NONE);
-    add_or_null(&w->p, SCOPE_AT, slot->scope);
-    add_or_null(&w->p, KEY_AT, slot->key);
+    params_add_bytes_or_null(&w->p, FINGERPRINT_AT,
+                             r->fingerprint.version > 0 ? slice_of(r->fingerprint.bytes, FINGERPRINT_BYTES)
+                                                        : SLICE_NONE);
+    params_add_bytes_or_null(&w->p, SCOPE_AT, slot->scope);
+    params_add_bytes_or_null(&w->p, KEY_AT, slot->key);
     const struct answer *a = slot->answer;
     if (a != NULL) {
         params_add_number(&w->p, STATUS_AT, a->status);
@@ -310,7 +316,7 @@ static int send_writes(struct postgres_store *s, bool stands, size_t *sent, hapa
             add_row(&w, slot);
         }
         bool last = i + 1 == s->slot_count;
-        if (w.rows > 0 && (last || params_size(&w.p) > WRITE_BYTES)) {
+        if (w.rows > 0 && (last || params_size(&w.p) > POSTGRES_WRITE_BYTES)) {
             code = postgres_send(s, stands ? PG_update : PG_insert, &w.p, err);
             *sent += code == 0;
             begin_writing(&w);
@@ -340,12 +346,47 @@ static int send_deletes(struct postgres_store *s, size_t *sent, hapax_error *err
     return code;
 }
 
+int postgres_enter(struct postgres_store *s, hapax_error *err)
+{
+    struct postgres_params p = {.count = 0};
+    params_number(&p, (int64_t)s->handle);
+    params_number(&p, ++s->batch);
+    return postgres_send(s, PG_enter, &p, err);
+}
+
+int postgres_commit(struct postgres_store *s, PGresult **results, size_t sent, hapax_error *err)
+{
+    int code = postgres_send_text(s, "COMMIT", err);
+    if (code != 0) {
+        s->broken = true;
+        return code;
+    }
+    s->commit_sent = true;
+    code = postgres_collect(s, results, sent + 1, err);
+    if (code == 0) {
+        bool made = strcmp(PQcmdStatus(results[sent]), "COMMIT") == 0;
+        if (!made) {
+            code = error_set(err, HAPAX_E_STORE, 0, "%.120s: the transaction was rolled back", s->name);
+        }
+        for (size_t i = made ? sent : 0; i <= sent; i++) {
+            PQclear(results[i]);
+        }
+    }
+    if (!s->broken) {
+        s->commit_sent = false; /* the server has answered: it is as it says */
+    }
+    return code;
+}
+
 /* The second round trip. */
 static int write_batch(struct postgres_store *s, hapax_error *err)
 {
     PGresult *results[2 * LIMIT_BATCH_OPS_MAX + 4];
-    size_t sent = 0;
-    int code = send_deletes(s, &sent, err);
+    size_t sent = 1;
+    int code = postgres_enter(s, err);
+    if (code == 0) {
+        code = send_deletes(s, &sent, err);
+    }
     if (code == 0) {
         code = send_writes(s, true, &sent, err);
     }
@@ -360,27 +401,14 @@ static int write_batch(struct postgres_store *s, hapax_error *err)
         s->broken = true; /* what was queued must not be committed */
         return code;
     }
-    bool writes = sent > 0;
-    code = postgres_send_text(s, "COMMIT", err);
-    if (code != 0) {
-        s->broken = true;
-        return code;
-    }
-    s->commit_sent = writes;
-    code = postgres_collect(s, results, sent + 1, err);
-    for (size_t i = 0; code == 0 && i <= sent; i++) {
-        if (i == sent && strcmp(PQcmdStatus(results[i]), "COMMIT") != 0) {
-            code = error_set(err, HAPAX_E_STORE, 0, "%.120s: the transaction was rolled back", s->name);
-        }
+    code = postgres_commit(s, results, sent, err);
+    for (size_t i = 0; code == 0 && i < sent; i++) {
         PQclear(results[i]);
-    }
-    if (!s->broken) {
-        s->commit_sent = false; /* the server has answered: it is as it says */
     }
     return code;
 }
 
-static void roll_back(struct postgres_store *s)
+void postgres_roll_back(struct postgres_store *s)
 {
     PGresult *r = NULL;
     char sqlstate[sizeof s->sqlstate]; /* that of the failure is asked for later */
@@ -399,6 +427,16 @@ static void roll_back(struct postgres_store *s)
     memcpy(s->sqlstate, sqlstate, sizeof sqlstate);
 }
 
+static bool anything_changed(const struct postgres_store *s)
+{
+    for (size_t i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].changed) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int postgres_try_batch(struct postgres_store *s, struct store_op *const *ops, size_t n, int64_t now_ms,
                        hapax_error *err)
 {
@@ -407,10 +445,7 @@ int postgres_try_batch(struct postgres_store *s, struct store_op *const *ops, si
     for (size_t i = 0; i < n; i++) {
         claims += ops[i]->kind == STORE_CLAIM;
     }
-    s->commit_sent = s->by_hand = false;
-    s->transaction = 0;
-    s->sqlstate[0] = '\0';
-    make_slots(s, ops, n);
+    s->by_hand = false;
     struct reading reading = {.rows = NULL};
     int code = read_batch(s, claims, write, now_ms, &reading, err);
     if (code == 0) {
@@ -419,12 +454,10 @@ int postgres_try_batch(struct postgres_store *s, struct store_op *const *ops, si
     if (code == 0) {
         code = decide(s, ops, n, &reading, err);
     }
-    if (code == 0 && write) {
+    if (code == 0 && anything_changed(s)) {
         code = write_batch(s, err);
     }
     PQclear(reading.rows);
-    if (code != 0) {
-        roll_back(s);
-    }
+    postgres_roll_back(s); /* where nothing was changed, too: that costs the server no sync */
     return code;
 }

@@ -1,57 +1,87 @@
 /* Batches again: one that left nothing behind is run again where that may help; one whose COMMIT was sent and never
- * answered is asked about on a new connection by its transaction's number. Only what can't be learned is
- * HAPAX_E_TIMEOUT. */
+ * answered is asked about on a new connection, where this handle's row of hapax.handle is its witness. Only what can't
+ * be learned is HAPAX_E_TIMEOUT.
+ *
+ * The transaction's number would tell the same for less, but not after the server crashed: numbers that had not reached
+ * the disk are then given again. Nor could it keep a batch from being committed that was still under way to the server
+ * when it was asked about. */
 #include "store/postgres.h"
 
 #include "base/assert.h"
 #include "base/error.h"
 #include "store/rules.h"
 
+#include <sys/random.h>
 #include <time.h>
 
 /* Losing a race for an identity (23505) leaves the next try with one fewer to lose; the time bounds it, too. */
-#define TRIES_MAX 200
-#define LOST_MAX  3
-#define ASK_MS    20 /* between two questions about a transaction that still runs */
+#define TRIES_MAX  200
+#define LOST_MAX   3
+#define ASK_MS     20 /* between two questions that were not answered */
+#define DETOUR_MAX 256
 
-enum fate { FATE_UNKNOWN, FATE_RUNNING, FATE_COMMITTED, FATE_ABORTED };
+enum fate { FATE_UNKNOWN, FATE_COMMITTED, FATE_ABORTED };
 
-static enum fate ask(struct postgres_store *s, int64_t transaction, hapax_error *err)
+void postgres_new_handle(struct postgres_store *s)
+{
+    if (getrandom(&s->handle, sizeof s->handle, 0) != (ssize_t)sizeof s->handle) {
+        HAPAX_ASSERT(false); /* never, for so few bytes */
+    }
+    s->handle &= INT64_MAX;
+    s->batch = 0;
+}
+
+static bool ask(struct postgres_store *s, int64_t *batch, hapax_error *err)
 {
     struct postgres_params p = {.count = 0};
     PGresult *r = NULL;
-    params_number(&p, transaction);
-    if (postgres_usable(s, err) != 0) {
-        params_free(&p);
-        return FATE_RUNNING;
-    }
-    if (postgres_send(s, PG_fate, &p, err) != 0 || postgres_collect(s, &r, 1, err) != 0) {
-        /* 22023: the server never heard of it: it crashed before anything of it reached the disk. */
-        return strcmp(s->sqlstate, "22023") == 0 ? FATE_ABORTED : FATE_RUNNING;
-    }
-    struct slice status = postgres_bytes_at(r, 0, 0);
-    enum fate fate = slice_equal(status, SLICE_LITERAL("committed"))     ? FATE_COMMITTED
-                     : slice_equal(status, SLICE_LITERAL("aborted"))     ? FATE_ABORTED
-                     : slice_equal(status, SLICE_LITERAL("in progress")) ? FATE_RUNNING
-                                                                         : FATE_UNKNOWN;
+    params_number(&p, (int64_t)s->handle);
+    params_number(&p, s->batch);
+    bool heard = postgres_call(s, PG_witness, &p, &r, err) == 0;
+    heard = heard && postgres_number_at(r, 0, 0, 0, INT64_MAX, batch);
     PQclear(r);
-    return fate;
+    return heard;
 }
 
-static enum fate find_fate(struct postgres_store *s, hapax_error *err)
+static enum fate find_fate(struct postgres_store *s, struct store_op *const *ops, size_t n, hapax_error *err)
 {
-    int64_t transaction = s->transaction;
     int64_t deadline = postgres_monotonic_ms() + s->busy_ms;
-    for (;;) {
-        enum fate fate = ask(s, transaction, err);
-        if (fate != FATE_RUNNING) {
-            return fate;
-        }
+    int64_t batch = 0;
+    while (!ask(s, &batch, err) ||
+           (s->quick && batch == s->batch && postgres_read_back_quick(s, ops, n, err) != 0)) {
         if (postgres_monotonic_ms() >= deadline) {
+            /* The old session may hold the row for longer: the next batches must not wait for it. */
+            postgres_new_handle(s);
             return FATE_UNKNOWN;
         }
         nanosleep(&(struct timespec){.tv_nsec = ASK_MS * 1000000L}, NULL);
     }
+    return batch == s->batch ? FATE_COMMITTED : FATE_ABORTED;
+}
+
+/* In one round trip where that may succeed. The first miss costs the next batch its try, each further one twice as many. */
+static int try_once(struct postgres_store *s, struct store_op *const *ops, size_t n, int64_t now_ms,
+                    hapax_error *err)
+{
+    s->commit_sent = false;
+    s->sqlstate[0] = '\0';
+    postgres_make_slots(s, ops, n);
+    if (s->detour_left > 0) {
+        s->detour_left--;
+    } else if (postgres_fits_quick(s, ops, n)) {
+        bool missed = false;
+        s->quick = true;
+        int code = postgres_try_quick(s, ops, n, now_ms, &missed, err);
+        if (!missed) {
+            s->detour = code == 0 ? s->detour / 2 : s->detour;
+            return code;
+        }
+        s->detour = s->detour == 0 ? 1 : s->detour < DETOUR_MAX ? s->detour * 2 : DETOUR_MAX;
+        s->detour_left = s->detour;
+        s->sqlstate[0] = '\0';
+    }
+    s->quick = false;
+    return postgres_try_batch(s, ops, n, now_ms, err);
 }
 
 int postgres_apply(struct store *store, struct store_op *const *ops, size_t n, int64_t now_ms,
@@ -73,12 +103,12 @@ int postgres_apply(struct store *store, struct store_op *const *ops, size_t n, i
         if (code != 0) {
             return code;
         }
-        code = postgres_try_batch(s, ops, n, now_ms, err);
+        code = try_once(s, ops, n, now_ms, err);
         if (code == 0) {
             return 0;
         }
         if (s->commit_sent) {
-            enum fate fate = find_fate(s, err);
+            enum fate fate = find_fate(s, ops, n, err);
             if (fate == FATE_COMMITTED) {
                 return 0;
             }

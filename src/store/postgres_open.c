@@ -72,9 +72,9 @@ static int set_up(struct postgres_store *s, hapax_error *err)
     snprintf(sql, sizeof sql,
              "SET default_transaction_isolation = 'read committed'; SET search_path = pg_catalog;"
              "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;"
-             "SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = 30000;"
+             "SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = %lld;"
              "SET default_transaction_read_only = %s; SET client_min_messages = error",
-             (long long)s->busy_ms, s->read_only ? "on" : "off");
+             (long long)s->busy_ms, (long long)s->busy_ms, s->read_only ? "on" : "off");
     return postgres_run(s, sql, NULL, err);
 }
 
@@ -200,6 +200,7 @@ int postgres_open(struct store **out, const char *rest, const struct store_optio
     snprintf(uri, bytes, "postgresql://%s", rest);
     s->store.backend = &backend;
     s->uri = uri;
+    postgres_new_handle(s);
     s->busy_ms = options->busy_ms > 0 ? options->busy_ms : BUSY_MS_DEFAULT;
     s->read_only = options->read_only;
     s->caller_clock = options->caller_clock;

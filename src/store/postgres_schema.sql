@@ -26,6 +26,15 @@ CREATE TABLE hapax.owner (
     text bytea NOT NULL UNIQUE
 );
 
+-- A handle's last batch that was committed, and the last of which it wanted to know whether it was: from then on that
+-- one can't be committed any more (statements enter and witness). Handles of dead processes are removed after a day.
+CREATE TABLE hapax.handle (
+    number bigint PRIMARY KEY, -- random
+    batch bigint NOT NULL,
+    fence bigint NOT NULL,
+    seen_ms bigint NOT NULL
+) WITH (fillfactor = 20, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
+
 -- A record is written two or three times and then removed: room is left on its page, and dead rows are
 -- collected long before a fifth of a large table is dead.
 CREATE TABLE hapax.record (

@@ -29,9 +29,55 @@ WHERE digest = ANY ($1::bytea[])
 -- name: now
 SELECT coalesce($1::bigint, hapax.clock_ms())
 
--- The transaction's number, by which its fate is found out when the connection is lost.
--- name: transaction
-SELECT pg_current_xact_id()::text::bigint
+-- First of what a batch writes: $1 the handle, $2 the batch's number. Its row is the witness of the commit. No row to
+-- change means that the handle gave this batch up meanwhile (witness): then nothing of it may be committed, which the
+-- division sees to.
+-- name: enter
+WITH entered AS (
+    INSERT INTO hapax.handle AS h (number, batch, fence, seen_ms) VALUES ($1::bigint, $2::bigint, 0, hapax.clock_ms())
+    ON CONFLICT (number) DO UPDATE SET batch = excluded.batch, seen_ms = excluded.seen_ms
+    WHERE h.batch < excluded.batch AND h.fence < excluded.batch
+    RETURNING 1
+)
+SELECT 1 / count(*) FROM entered
+
+-- After the connection was lost during a commit: the last batch that was committed. Waits for the old session's end if it
+-- is still committing; if the batch has not even reached the server yet, it will be refused there.
+-- name: witness
+INSERT INTO hapax.handle AS h (number, batch, fence, seen_ms) VALUES ($1::bigint, 0, $2::bigint, hapax.clock_ms())
+ON CONFLICT (number) DO UPDATE SET fence = excluded.fence, seen_ms = excluded.seen_ms
+RETURNING batch
+
+-- Claims of keys that nobody has, as it is hoped, in one statement: $1 now, $2 owner. Where a row stands it fails (23505) and
+-- the batch is run as two round trips, which decide by rules.h. Here the rule is written twice: claimed_anew() is the other.
+-- name: claim
+WITH t AS MATERIALIZED (SELECT coalesce($1::bigint, hapax.clock_ms()) AS now)
+INSERT INTO hapax.record (digest, serial, state, attempt, owner, claimed_ms, lease_ms, ended_ms, expires_ms, ttl_ms,
+                          fingerprint_version, fingerprint, scope, key)
+SELECT u.digest, u.serial, 1, 1, $2::bigint, t.now, t.now + u.lease_ms, 0, t.now + u.ttl_ms, u.ttl_ms,
+       u.fingerprint_version, u.fingerprint, u.scope, u.key
+FROM t, unnest($3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::bytea[],
+               $10::bytea[]) AS u (digest, serial, lease_ms, ttl_ms, fingerprint_version, fingerprint, scope, key)
+RETURNING claimed_ms
+
+-- Completions of claims that still run under their fence, as it is hoped: $1 now, $2 how many. One that doesn't fails the
+-- batch (22012), as above. ttl_ms 0 keeps the claim's.
+-- name: complete
+WITH t AS MATERIALIZED (SELECT coalesce($1::bigint, hapax.clock_ms()) AS now),
+done AS (
+    UPDATE hapax.record r
+    SET state = 2, ended_ms = u.now, ttl_ms = coalesce(nullif(u.ttl_ms, 0), r.ttl_ms),
+        expires_ms = coalesce(nullif(u.ttl_ms, 0), r.ttl_ms)
+                     + CASE WHEN r.claimed_ms + coalesce(nullif(u.ttl_ms, 0), r.ttl_ms) <= u.now THEN u.now
+                            ELSE r.claimed_ms END,
+        status = u.status, kept = u.kept, head = u.head, body = u.body
+    FROM (SELECT t.now, x.*
+          FROM t, unnest($3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[],
+                         $10::bytea[]) AS x (digest, serial, attempt, ttl_ms, status, kept, head, body)) u
+    WHERE r.digest = u.digest AND r.serial = u.serial AND r.attempt = u.attempt AND r.state = 1 AND r.lease_ms > u.now
+    RETURNING 1
+)
+SELECT (SELECT now FROM t), 1 / (count(*) = $2::bigint)::int FROM done
 
 -- No ON CONFLICT: where somebody else was faster the batch must not be committed, and is run again.
 -- name: insert
@@ -67,9 +113,6 @@ UPDATE hapax.meta SET value = value + 1 WHERE name = 'generation'
 -- name: generation
 SELECT value FROM hapax.meta WHERE name = 'generation'
 
--- name: fate
-SELECT pg_xact_status($1::bigint::text::xid8)
-
 -- A slice of the sweep ends early where bodies are large. A body's length is known without reading it.
 -- name: sweep
 WITH due AS MATERIALIZED (
@@ -95,9 +138,11 @@ WITH lost AS MATERIALIZED (
 )
 UPDATE hapax.record r SET state = 3, ended_ms = least(r.lease_ms, lost.now) FROM lost WHERE r.digest = lost.digest
 
--- No row: somebody registers the same text at this moment; ask again.
+-- No row: somebody registers the same text at this moment; ask again. Who comes tidies up after handles that are gone.
 -- name: register_owner
-WITH made AS (
+WITH gone AS (
+    DELETE FROM hapax.handle WHERE seen_ms < hapax.clock_ms() - 86400000
+), made AS (
     INSERT INTO hapax.owner (text)
     SELECT $1::bytea WHERE NOT EXISTS (SELECT FROM hapax.owner WHERE text = $1)
     ON CONFLICT DO NOTHING RETURNING number

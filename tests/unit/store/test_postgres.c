@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "base/limits.h"
+#include "postgres_statements_sql.h"
+#include "store/statement_text.h"
 #include "store/store.h"
 
 #include <libpq-fe.h>
@@ -144,26 +146,30 @@ static void a_connection_killed_during_a_batch_runs_it_again(void **state)
     store_close(c.s);
 }
 
-/* COMMIT waits in a deferred trigger for a lock that the test holds, and is killed there. */
+/* COMMIT waits in a deferred trigger for a lock that the test holds, and is killed there. The first batch of a handle
+ * takes two round trips, having no serials yet, and the second one. */
 static void a_commit_that_was_killed_is_run_again(void **state)
 {
     (void)state;
-    struct call c = {.s = opened(uri), .op = claim(1)};
+    struct call c = {.s = opened(uri)};
     in_world("CREATE FUNCTION public.wait() RETURNS trigger LANGUAGE plpgsql AS"
              " 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END';"
              "CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON hapax.record DEFERRABLE INITIALLY DEFERRED"
              " FOR EACH ROW EXECUTE FUNCTION public.wait()");
-    PGconn *blocker = PQconnectdb(uri);
-    PQclear(PQexec(blocker, "SELECT pg_advisory_lock(7)"));
-    pthread_create(&c.thread, NULL, run_call, &c);
-    await("wait_event = 'advisory' AND query = 'COMMIT'");
-    in_world("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hapax'"
-             " AND datname = current_database()");
-    PQfinish(blocker);
-    pthread_join(c.thread, NULL);
-    assert_int_equal(c.code, 0);
-    assert_int_equal(c.op.result, STORE_APPLIED);
-    assert_string_equal(in_world("SELECT count(*) FROM hapax.record"), "1");
+    for (uint8_t i = 1; i <= 2; i++) {
+        PGconn *blocker = PQconnectdb(uri);
+        PQclear(PQexec(blocker, "SELECT pg_advisory_lock(7)"));
+        c.op = claim(i);
+        pthread_create(&c.thread, NULL, run_call, &c);
+        await("wait_event = 'advisory' AND query = 'COMMIT'");
+        in_world("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                 " WHERE application_name = 'hapax' AND datname = current_database()");
+        PQfinish(blocker);
+        pthread_join(c.thread, NULL);
+        assert_int_equal(c.code, 0);
+        assert_int_equal(c.op.result, STORE_APPLIED);
+    }
+    assert_string_equal(in_world("SELECT count(*) FROM hapax.record"), "2");
     store_close(c.s);
 }
 
@@ -249,16 +255,54 @@ static void a_commit_whose_answer_was_lost_stands(void **state)
              "postgresql://postgres@127.0.0.1:%d%s?sslmode=disable&gssencmode=disable", ntohs(a.sin_port),
              strrchr(uri, '/'));
     struct store *s = opened(through);
+    /* In two round trips, then in one. Run again it would have found its own record. */
+    struct store_op op;
+    for (uint8_t i = 1; i <= 3; i++) {
+        op = claim(i);
+        p.armed = i != 2; /* which has its serials for the next */
+        assert_int_equal(apply_one(s, &op), 0);
+        assert_int_equal(op.result, STORE_APPLIED);
+    }
+    assert_int_equal(p.cut, 2);
+    char serial[30];
+    snprintf(serial, sizeof serial, "%llu", (unsigned long long)op.found.fence.serial);
+    assert_string_equal(in_world("SELECT max(serial) FROM hapax.record WHERE attempt = 1"), serial);
+    assert_string_equal(in_world("SELECT count(*) FROM hapax.record"), "3");
+    struct record running = op.found;
+    struct answer *answer = answer_make(200, true, SLICE_LITERAL(""), SLICE_LITERAL("done"));
+    op = (struct store_op){
+        .kind = STORE_COMPLETE, .id = op.id, .fence = running.fence, .claimed = &running, .answer = answer};
     p.armed = true;
-    struct store_op op = claim(1);
     assert_int_equal(apply_one(s, &op), 0);
-    assert_int_equal(p.cut, 1);
-    assert_int_equal(op.result, STORE_APPLIED); /* run again it would have found its own record */
-    assert_string_equal(in_world("SELECT count(*) FROM hapax.record WHERE attempt = 1"), "1");
+    assert_int_equal(p.cut, 3);
+    assert_int_equal(op.result, STORE_APPLIED);
+    assert_int_equal(op.found.state, RECORD_DONE);
+    answer_drop(answer);
     store_close(s);
     p.stop = true;
     pthread_join(p.thread, NULL);
     close(p.listener);
+}
+
+/* A batch that was given up and reaches the server late: what a session says that sends it. */
+static void a_batch_that_was_given_up_cannot_be_committed(void **state)
+{
+    (void)state;
+    store_close(opened(uri));
+    in_world("INSERT INTO hapax.handle VALUES (7, 3, 4, 0)"); /* committed up to 3; gave up 4 */
+    struct slice text = statement_text(postgres_statements_sql, "enter");
+    for (int batch = 3; batch <= 5; batch++) {
+        char number[12];
+        snprintf(number, sizeof number, "%d", batch);
+        const char *values[] = {"7", number};
+        char sql[2000];
+        snprintf(sql, sizeof sql, "%.*s", (int)text.len, text.ptr);
+        PGconn *db = PQconnectdb(uri);
+        PGresult *r = PQexecParams(db, sql, 2, NULL, values, NULL, NULL, 0);
+        assert_int_equal(PQresultStatus(r), batch == 5 ? PGRES_TUPLES_OK : PGRES_FATAL_ERROR);
+        PQclear(r);
+        PQfinish(db);
+    }
 }
 
 #define KEYS   100
@@ -385,6 +429,7 @@ int main(void)
         cmocka_unit_test_setup(a_connection_killed_during_a_batch_runs_it_again, setup),
         cmocka_unit_test_setup(a_commit_that_was_killed_is_run_again, setup),
         cmocka_unit_test_setup(a_commit_whose_answer_was_lost_stands, setup),
+        cmocka_unit_test_setup(a_batch_that_was_given_up_cannot_be_committed, setup),
         cmocka_unit_test_setup(handles_in_opposite_order_do_not_deadlock, setup),
         cmocka_unit_test_setup(an_unsafe_setting_is_refused, setup),
         cmocka_unit_test_setup(newer_tables_are_used_as_long_as_they_serve_this_version, setup),
