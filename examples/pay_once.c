@@ -4,6 +4,8 @@
  *
  *     pay_once payments.db ledger.txt order-1 10.00
  *
+ * STORE is a SQLite file or, for processes on several machines, postgresql://USER@HOST/DATABASE.
+ *
  * The "charge" is a line appended to the ledger file, so you can count charges with `wc -l`. SECONDS makes it slow,
  * to have time for experiments:
  *
@@ -37,12 +39,12 @@ static int failed(const char *what, const hapax_error *err)
     return EXIT_FAILURE;
 }
 
-static hapax *open_store(const char *path)
+static hapax *open_store(const char *store)
 {
     char uri[4096];
     hapax *h;
     hapax_error err;
-    snprintf(uri, sizeof uri, "sqlite:%s", path);
+    snprintf(uri, sizeof uri, "%s%s", strstr(store, "://") != NULL ? "" : "sqlite:", store);
     if (hapax_open(&h, uri, NULL, &err) != 0) {
         failed("can't open the store", &err);
         return NULL;

@@ -8,6 +8,7 @@
 #include "store/postgres.h"
 
 #include "base/error.h"
+#include "functions_sql.h"
 #include "postgres_schema_sql.h"
 
 #include <stdio.h>
@@ -24,6 +25,7 @@ static const struct migration {
     long least; /* its own version less one, unless programs of that version can't work with the new tables */
 } migrations[] = {
     {postgres_schema_sql, 1},
+    {functions_sql, 1},
 };
 
 #define NEWEST ((long)(sizeof migrations / sizeof migrations[0]))
