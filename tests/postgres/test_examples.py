@@ -1,0 +1,142 @@
+"""The examples in examples/postgres, one contract for all: a payment and its key in one transaction, in psql, C, Python
+and JavaScript, and with the key in the business table itself."""
+
+import contextlib
+import itertools
+import json
+import shutil
+import subprocess
+
+import psycopg
+import pytest
+from harness import BUILD, HAPAX, ROOT, at_once, is_sanitized, wait_until
+
+HERE = ROOT / "examples/postgres"
+NPM = BUILD / "examples/postgres-node"
+RACE = 6
+OTHER_CONTENT, FAILED, PSQL_FAILED = 4, 1, 3
+numbers = itertools.count(1)
+
+
+def install_pg():
+    """The npm packages in the build folder; installed again only when the lock file changes."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("there is no node or npm here")
+    lock, done = (HERE / "package-lock.json").read_bytes(), NPM / "installed"
+    if not done.exists() or done.read_bytes() != lock:
+        NPM.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / name, NPM)
+        try:
+            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=NPM, check=True,
+                           capture_output=True, text=True, timeout=120)
+        except subprocess.SubprocessError as error:
+            pytest.skip(f"npm ci failed: {(getattr(error, 'stderr', None) or str(error)).strip()[-200:]}")
+        done.write_bytes(lock)
+    shutil.copy(HERE / "pay.mjs", NPM)
+
+
+class Example:
+    """One of the programs, on a database of its own."""
+
+    def __init__(self, kind, server):
+        self.kind = kind
+        self.psql = server.binaries + "/psql"
+        self.uri = server.uri(server.database())
+        self.table = "transfer" if kind == "own_column" else "payment"
+        self.retries = kind not in ("psql", "own_column")
+        self.errors = FAILED if self.retries else PSQL_FAILED
+        if kind != "own_column":
+            subprocess.run([HAPAX, "keys", "forget", "--yes", "--store", self.uri, "no", "such"], check=False,
+                           capture_output=True, timeout=60)
+        self.db = psycopg.connect(self.uri, autocommit=True)
+        self.db.execute((HERE / "tables.sql").read_text())
+        self.db.execute("INSERT INTO account VALUES ('alice', 5000)")
+
+    def command(self, key, account, cents):
+        script = {"psql": "pay.sql", "own_column": "own_column.sql"}.get(self.kind)
+        if script is not None:
+            return [self.psql, "-XqAt", "-d", self.uri, "-v", f"key={key}", "-v", f"account={account}", "-v",
+                    f"cents={cents}", "-f", HERE / script]
+        program = {"c": [BUILD / "examples/pay"], "python": ["/usr/bin/python3", HERE / "pay.py"],
+                   "node": ["node", NPM / "pay.mjs"]}[self.kind]
+        return [*program, self.uri, key, account, str(cents)]
+
+    def pay(self, key, cents=1000, status=0):
+        """The verdict and the answer, read as JSON where there is one."""
+        done = subprocess.run(self.command(key, "alice", cents), capture_output=True, text=True, check=False,
+                              timeout=120)
+        assert done.returncode == status, done.stdout + done.stderr
+        verdict, _, answer = done.stdout.strip().partition(" ")
+        return verdict, json.loads(answer) if answer else None
+
+    def state(self):
+        """What is left in the account, and the number of payments."""
+        return self.db.execute(f"SELECT (SELECT cents FROM account), (SELECT count(*) FROM {self.table})").fetchone()
+
+    def running(self):
+        """The server's process for a session of the program."""
+        row = self.db.execute("""SELECT pid FROM pg_stat_activity WHERE datname = current_database()
+                                 AND cardinality(pg_blocking_pids(pid)) > 0""").fetchone()
+        return row and row[0]
+
+
+@pytest.fixture(scope="module", params=["psql", "c", "python", "node", "own_column"])
+def example(request, server):
+    if is_sanitized() and request.param != "c":
+        pytest.skip("nothing of ours is compiled into it: the release build tests it")
+    if request.param == "node":
+        install_pg()
+    one = Example(request.param, server)
+    with contextlib.closing(one.db):
+        yield one
+
+
+@pytest.fixture
+def key(example):
+    example.db.execute(f"TRUNCATE {example.table}; UPDATE account SET cents = 5000")
+    return f"order-{next(numbers)}"
+
+
+def test_a_repeat_gets_the_first_answer_and_pays_nothing(example, key):
+    verdict, answer = example.pay(key)
+    assert verdict == "fresh" and answer["payment"] > 0
+    assert example.pay(key) == ("replay", answer)
+    assert example.pay(key, 2000, 0 if not example.retries else OTHER_CONTENT) == ("mismatch", None)
+    assert example.state() == (4000, 1)
+
+
+def test_a_race_pays_once(example, key):
+    came_to = at_once(RACE, lambda _: example.pay(key))
+    assert sorted(verdict for verdict, _ in came_to) == ["fresh"] + ["replay"] * (RACE - 1)
+    assert len({answer["payment"] for _, answer in came_to}) == 1
+    assert example.state() == (4000, 1)
+
+
+def test_a_payment_that_fails_leaves_its_key_free(example, key):
+    example.pay(key, 6000, example.errors)  # more than there is
+    assert example.state() == (5000, 0)
+    assert example.pay(key)[0] == "fresh"
+    assert example.state() == (4000, 1)
+
+
+def test_a_session_that_dies_at_work_has_done_nothing(example, key):
+    """It waits for the account, which is locked; its session is ended there. The program tries again, or its user."""
+    with contextlib.closing(psycopg.connect(example.uri)) as lock:
+        lock.execute("SELECT FROM account FOR UPDATE")
+        with subprocess.Popen(example.command(key, "alice", 1000), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              text=True) as process:
+            first = wait_until(example.running, "the program waits for the account")
+            example.db.execute("SELECT pg_terminate_backend(%s)", (first,))
+            if example.retries:
+                wait_until(lambda: example.running() not in (None, first), "it tries again")
+            lock.rollback()
+            out, _ = process.communicate(timeout=120)
+    if example.retries:
+        assert process.returncode == 0 and out.startswith("fresh "), out
+        assert example.pay(key)[0] == "replay"
+    else:
+        assert process.returncode != 0
+        assert example.state() == (5000, 0)
+        assert example.pay(key)[0] == "fresh"
+    assert example.state() == (4000, 1)
