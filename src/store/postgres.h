@@ -28,6 +28,7 @@
     X(now)                                                                                                   \
     X(enter)                                                                                                 \
     X(witness)                                                                                               \
+    X(take_back)                                                                                             \
     X(claim)                                                                                                 \
     X(complete)                                                                                              \
     X(insert)                                                                                                \
@@ -68,6 +69,12 @@ struct postgres_slot {
     struct answer *answer; /* borrowed from the op that gave it */
 };
 
+struct postgres_doubt {
+    struct identity id;
+    struct fence fence;
+    bool claim; /* else a completion */
+};
+
 struct postgres_store {
     struct store store;
     char *uri;      /* may hold a password: never shown */
@@ -87,6 +94,10 @@ struct postgres_store {
 
     uint64_t handle; /* random: the row of hapax.handle that is witness of this handle's commits */
     int64_t batch;   /* the last one's number */
+    /* The last batch of which it could not be learned in time whether it was committed; `doubtful`: it still is. */
+    bool doubtful;
+    size_t doubt_count;
+    struct postgres_doubt doubts[LIMIT_BATCH_OPS_MAX];
     /* Where keys repeat, quick batches fail; then they are not tried for so many batches. */
     uint32_t detour_left;
     uint32_t detour;
@@ -207,7 +218,9 @@ int postgres_try_batch(struct postgres_store *s, struct store_op *const *ops, si
                        hapax_error *err);
 
 /* postgres_fate.c */
-void postgres_new_handle(struct postgres_store *s); /* at open, too */
+void postgres_new_handle(struct postgres_store *s); /* at open */
+/* Did the batch that was once in doubt complete this op's claim? */
+bool postgres_was_completed(const struct postgres_store *s, const struct store_op *op);
 int postgres_apply(struct store *store, struct store_op *const *ops, size_t n, int64_t now_ms,
                    hapax_error *err);
 

@@ -1,6 +1,6 @@
 /* Batches again: one that left nothing behind is run again where that may help; one whose COMMIT was sent and never
  * answered is asked about on a new connection, where this handle's row of hapax.handle is its witness. Only what can't
- * be learned is HAPAX_E_TIMEOUT.
+ * be learned in time is HAPAX_E_TIMEOUT; it is learned before the next batch, and what nobody waits for is taken back.
  *
  * The transaction's number would tell the same for less, but not after the server crashed: numbers that had not reached
  * the disk are then given again. Nor could it keep a batch from being committed that was still under way to the server
@@ -50,13 +50,63 @@ static enum fate find_fate(struct postgres_store *s, struct store_op *const *ops
     while (!ask(s, &batch, err) ||
            (s->quick && batch == s->batch && postgres_read_back_quick(s, ops, n, err) != 0)) {
         if (postgres_monotonic_ms() >= deadline) {
-            /* The old session may hold the row for longer: the next batches must not wait for it. */
-            postgres_new_handle(s);
             return FATE_UNKNOWN;
         }
         nanosleep(&(struct timespec){.tv_nsec = ASK_MS * 1000000L}, NULL);
     }
     return batch == s->batch ? FATE_COMMITTED : FATE_ABORTED;
+}
+
+/* What to do once it is known whether the batch was committed: its callers were told that it is not. */
+static void remember_doubt(struct postgres_store *s, struct store_op *const *ops, size_t n)
+{
+    s->doubtful = true;
+    s->doubt_count = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool new_claim = ops[i]->kind == STORE_CLAIM && ops[i]->found.fence.attempt == 1;
+        if (ops[i]->result == STORE_APPLIED && (new_claim || ops[i]->kind == STORE_COMPLETE)) {
+            s->doubts[s->doubt_count++] = (struct postgres_doubt){
+                .id = ops[i]->id, .fence = ops[i]->found.fence, .claim = ops[i]->kind == STORE_CLAIM};
+        }
+    }
+}
+
+/* Nobody executes these claims: they are taken back. Completions stand; who asks for one again is told so by
+ * postgres_was_completed(). */
+static int settle_doubt(struct postgres_store *s, hapax_error *err)
+{
+    int64_t batch = 0;
+    if (!ask(s, &batch, err)) {
+        return err->code;
+    }
+    if (batch != s->batch) {
+        s->doubt_count = 0;
+    }
+    struct postgres_params p = {.count = 0};
+    int digest = params_array(&p, PG_BYTES);
+    int serial = params_array(&p, PG_NUMBER);
+    for (size_t i = 0; i < s->doubt_count; i++) {
+        if (s->doubts[i].claim) {
+            params_add_bytes(&p, digest, slice_of(s->doubts[i].id.bytes, IDENTITY_BYTES));
+            params_add_number(&p, serial, (int64_t)s->doubts[i].fence.serial);
+        }
+    }
+    PGresult *r = NULL;
+    int code = postgres_call(s, PG_take_back, &p, &r, err);
+    PQclear(r);
+    s->doubtful = code != 0;
+    return code;
+}
+
+bool postgres_was_completed(const struct postgres_store *s, const struct store_op *op)
+{
+    for (size_t i = 0; i < s->doubt_count; i++) {
+        const struct postgres_doubt *d = &s->doubts[i];
+        if (!d->claim && identity_equal(&d->id, &op->id) && fence_equal(d->fence, op->fence)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* In one round trip where that may succeed. The first miss costs the next batch its try, each further one twice as many. */
@@ -93,6 +143,9 @@ int postgres_apply(struct store *store, struct store_op *const *ops, size_t n, i
     err = err != NULL ? err : &scratch;
     rule_clear_answers(ops, n, false);
     int code = rule_only_reads(ops, n) ? 0 : postgres_refuse_read_only(s, err);
+    if (code == 0 && s->doubtful) {
+        code = settle_doubt(s, err);
+    }
     if (code != 0) {
         return code;
     }
@@ -107,23 +160,20 @@ int postgres_apply(struct store *store, struct store_op *const *ops, size_t n, i
         if (code == 0) {
             return 0;
         }
-        if (s->commit_sent) {
-            enum fate fate = find_fate(s, ops, n, err);
-            if (fate == FATE_COMMITTED) {
-                return 0;
-            }
-            if (fate == FATE_UNKNOWN) {
-                rule_clear_answers(ops, n, true);
-                return error_set(err, HAPAX_E_TIMEOUT, 0,
-                                 "%.120s: the connection was lost during a commit; whether it was made is"
-                                 " not known",
-                                 s->name);
-            }
-            s->broken = true; /* aborted: again, as where nothing was sent */
+        enum fate fate = s->commit_sent ? find_fate(s, ops, n, err) : FATE_ABORTED;
+        if (fate == FATE_COMMITTED) {
+            return 0;
+        }
+        if (fate == FATE_UNKNOWN) {
+            remember_doubt(s, ops, n);
+            code = error_set(
+                err, HAPAX_E_TIMEOUT, 0,
+                "%.120s: the connection was lost during a commit; whether it was made is not known", s->name);
         }
         rule_clear_answers(ops, n, true);
         lost += s->broken;
-        if (!postgres_worth_retrying(s) || lost > LOST_MAX || postgres_monotonic_ms() >= deadline) {
+        bool again = fate == FATE_ABORTED && (s->commit_sent || postgres_worth_retrying(s));
+        if (!again || lost > LOST_MAX || postgres_monotonic_ms() >= deadline) {
             return code;
         }
     }

@@ -155,14 +155,15 @@ static bool hoped_wrong(const struct postgres_store *s)
     return false;
 }
 
-/* From the stock, in the order of the ops; taken out of it when they are committed. */
-static void give_serials(const struct postgres_store *s, struct store_op *const *ops, size_t n)
+/* The results, if they are committed. Serials from the stock, in the order of the ops; taken out of it then. */
+static void hope(const struct postgres_store *s, struct store_op *const *ops, size_t n)
 {
     size_t left = s->serial_count;
     for (size_t i = 0; i < n; i++) {
-        if (ops[i]->kind == STORE_CLAIM) {
-            ops[i]->found.fence.serial = s->serials[--left];
-        }
+        bool claims = ops[i]->kind == STORE_CLAIM;
+        ops[i]->result = STORE_APPLIED;
+        ops[i]->found.fence =
+            claims ? (struct fence){.serial = s->serials[--left], .attempt = 1} : ops[i]->fence;
     }
 }
 
@@ -185,7 +186,7 @@ int postgres_try_quick(struct postgres_store *s, struct store_op *const *ops, si
     size_t fetch = serials_to_fetch(s, claim_count);
     PGresult *results[6]; /* BEGIN, enter, complete, claim, serials, COMMIT */
     size_t sent = 2;
-    give_serials(s, ops, n);
+    hope(s, ops, n);
     int code = postgres_send_text(s, "BEGIN", err);
     if (code == 0) {
         code = postgres_enter(s, err);

@@ -48,6 +48,11 @@ INSERT INTO hapax.handle AS h (number, batch, fence, seen_ms) VALUES ($1::bigint
 ON CONFLICT (number) DO UPDATE SET fence = excluded.fence, seen_ms = excluded.seen_ms
 RETURNING batch
 
+-- Claims that nobody knows of. Those whose lease ended meanwhile were not executed either.
+-- name: take_back
+DELETE FROM hapax.record r USING unnest($1::bytea[], $2::bigint[]) AS u (digest, serial)
+WHERE r.digest = u.digest AND r.serial = u.serial AND r.attempt = 1 AND r.state <> 2
+
 -- Claims of keys that nobody has, as it is hoped, in one statement: $1 now, $2 owner. Where a row stands it fails (23505) and
 -- the batch is run as two round trips, which decide by rules.h. Here the rule is written twice: claimed_anew() is the other.
 -- name: claim

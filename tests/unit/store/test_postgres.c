@@ -181,6 +181,8 @@ struct proxy {
     int server_port;
     _Atomic(bool) armed;
     _Atomic(int) cut;
+    _Atomic(bool) away; /* nobody is let in after a cut */
+    char uri[500];
     _Atomic(bool) stop;
 };
 
@@ -230,6 +232,10 @@ static void *run_proxy(void *ctx)
             continue;
         }
         int client = accept(p->listener, NULL, NULL);
+        if (p->away && p->cut > 0) {
+            close(client);
+            continue;
+        }
         int server = connect_port(p->server_port);
         pass(p, client, server);
         close(client);
@@ -238,23 +244,41 @@ static void *run_proxy(void *ctx)
     return NULL;
 }
 
-static void a_commit_whose_answer_was_lost_stands(void **state)
+static void start_proxy(struct proxy *p)
 {
-    (void)state;
-    struct proxy p = {.listener = socket(AF_INET, SOCK_STREAM, 0)};
-    p.server_port = (int)strtol(strrchr(getenv("HAPAX_TEST_POSTGRES"), ':') + 1, NULL, 10);
+    *p = (struct proxy){.listener = socket(AF_INET, SOCK_STREAM, 0)};
+    p->server_port = (int)strtol(strrchr(getenv("HAPAX_TEST_POSTGRES"), ':') + 1, NULL, 10);
     struct sockaddr_in a = {.sin_family = AF_INET};
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t len = sizeof a;
-    assert_int_equal(bind(p.listener, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(listen(p.listener, 8), 0);
-    assert_int_equal(getsockname(p.listener, (struct sockaddr *)&a, &len), 0);
-    pthread_create(&p.thread, NULL, run_proxy, &p);
-    char through[500];
-    snprintf(through, sizeof through,
-             "postgresql://postgres@127.0.0.1:%d%s?sslmode=disable&gssencmode=disable", ntohs(a.sin_port),
-             strrchr(uri, '/'));
-    struct store *s = opened(through);
+    assert_int_equal(bind(p->listener, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(p->listener, 8), 0);
+    assert_int_equal(getsockname(p->listener, (struct sockaddr *)&a, &len), 0);
+    pthread_create(&p->thread, NULL, run_proxy, p);
+    snprintf(p->uri, sizeof p->uri, "postgresql://postgres@127.0.0.1:%d%s?sslmode=disable&gssencmode=disable",
+             ntohs(a.sin_port), strrchr(uri, '/'));
+}
+
+static void stop_proxy(struct proxy *p)
+{
+    p->stop = true;
+    pthread_join(p->thread, NULL);
+    close(p->listener);
+}
+
+static struct store_op completion(const struct store_op *of, struct record *running, struct answer *answer)
+{
+    *running = of->found;
+    return (struct store_op){
+        .kind = STORE_COMPLETE, .id = of->id, .fence = running->fence, .claimed = running, .answer = answer};
+}
+
+static void a_commit_whose_answer_was_lost_stands(void **state)
+{
+    (void)state;
+    struct proxy p;
+    start_proxy(&p);
+    struct store *s = opened(p.uri);
     /* In two round trips, then in one. Run again it would have found its own record. */
     struct store_op op;
     for (uint8_t i = 1; i <= 3; i++) {
@@ -268,10 +292,9 @@ static void a_commit_whose_answer_was_lost_stands(void **state)
     snprintf(serial, sizeof serial, "%llu", (unsigned long long)op.found.fence.serial);
     assert_string_equal(in_world("SELECT max(serial) FROM hapax.record WHERE attempt = 1"), serial);
     assert_string_equal(in_world("SELECT count(*) FROM hapax.record"), "3");
-    struct record running = op.found;
+    struct record running;
     struct answer *answer = answer_make(200, true, SLICE_LITERAL(""), SLICE_LITERAL("done"));
-    op = (struct store_op){
-        .kind = STORE_COMPLETE, .id = op.id, .fence = running.fence, .claimed = &running, .answer = answer};
+    op = completion(&op, &running, answer);
     p.armed = true;
     assert_int_equal(apply_one(s, &op), 0);
     assert_int_equal(p.cut, 3);
@@ -279,9 +302,57 @@ static void a_commit_whose_answer_was_lost_stands(void **state)
     assert_int_equal(op.found.state, RECORD_DONE);
     answer_drop(answer);
     store_close(s);
-    p.stop = true;
-    pthread_join(p.thread, NULL);
-    close(p.listener);
+    stop_proxy(&p);
+}
+
+/* The server stays away after the cut, for longer than a batch may wait. */
+static void a_commit_in_doubt_is_settled_when_the_server_is_back(void **state)
+{
+    (void)state;
+    struct proxy p;
+    start_proxy(&p);
+    struct store *s = NULL;
+    assert_int_equal(store_open(&s, p.uri, &(struct store_options){.busy_ms = 100}, NULL), 0);
+    for (uint8_t i = 0; i < 2; i++) { /* in two round trips, then in one */
+        struct store_op op = claim((uint8_t)(10 * i));
+        if (i == 1) {
+            assert_int_equal(apply_one(s, &op), 0);
+        }
+        p.armed = p.away = true;
+        p.cut = 0;
+        op = claim((uint8_t)(10 * i + 1));
+        assert_int_equal(apply_one(s, &op), HAPAX_E_TIMEOUT);
+        assert_int_equal(apply_one(s, &op), HAPAX_E_STORE);
+        assert_string_equal(in_world("SELECT count(*) FROM hapax.record WHERE state = 1"),
+                            i == 0 ? "1" : "3");
+        p.away = false;
+        op = claim((uint8_t)(10 * i + 2));
+        assert_int_equal(apply_one(s, &op), 0);
+        /* Nobody executes the other one. */
+        assert_string_equal(in_world("SELECT count(*) FROM hapax.record"), i == 0 ? "1" : "3");
+        op = claim((uint8_t)(10 * i + 1));
+        assert_int_equal(apply_one(s, &op), 0);
+        assert_int_equal(op.result, STORE_APPLIED);
+        in_world("DELETE FROM hapax.record WHERE get_byte(digest, 0) % 10 = 1");
+    }
+    struct store_op op = claim(30);
+    struct record running;
+    struct answer *answer = answer_make(200, true, SLICE_LITERAL(""), SLICE_LITERAL("done"));
+    assert_int_equal(apply_one(s, &op), 0);
+    op = completion(&op, &running, answer);
+    p.armed = p.away = true;
+    p.cut = 0;
+    assert_int_equal(apply_one(s, &op), HAPAX_E_TIMEOUT);
+    p.away = false;
+    assert_int_equal(apply_one(s, &op), 0);
+    assert_int_equal(op.result, STORE_APPLIED); /* the first time it was: not somebody else's */
+    assert_int_equal(op.found.state, RECORD_DONE);
+    op.fence.attempt++;
+    assert_int_equal(apply_one(s, &op), 0);
+    assert_int_equal(op.result, STORE_STALE);
+    answer_drop(answer);
+    store_close(s);
+    stop_proxy(&p);
 }
 
 /* A batch that was given up and reaches the server late: what a session says that sends it. */
@@ -429,6 +500,7 @@ int main(void)
         cmocka_unit_test_setup(a_connection_killed_during_a_batch_runs_it_again, setup),
         cmocka_unit_test_setup(a_commit_that_was_killed_is_run_again, setup),
         cmocka_unit_test_setup(a_commit_whose_answer_was_lost_stands, setup),
+        cmocka_unit_test_setup(a_commit_in_doubt_is_settled_when_the_server_is_back, setup),
         cmocka_unit_test_setup(a_batch_that_was_given_up_cannot_be_committed, setup),
         cmocka_unit_test_setup(handles_in_opposite_order_do_not_deadlock, setup),
         cmocka_unit_test_setup(an_unsafe_setting_is_refused, setup),
