@@ -66,3 +66,23 @@ def test_error_codes_are_only_appended_to():
         ("HAPAX_E_TIMEOUT", "-14"), ("HAPAX_E_CONFLICT", "-15"), ("HAPAX_E_SYSTEM", "-16"),
         ("HAPAX_E_UNSUPPORTED", "-17"), ("HAPAX_E_CANCELED", "-18"),
     ]
+
+
+def test_snippets_stand_in_the_files_that_the_tests_run():
+    page = read("docs/POSTGRES.md")
+    blocks = re.findall(r"(?:<!-- (\S+) -->\n)?```(\w+)\n(.*?)```", page, re.S)
+    assert len(blocks) >= 5
+    for name, language, code in blocks:
+        assert name or language == "sh", code
+        assert not name or code in read(name), f"not in {name}: {code}"
+
+
+def test_every_function_for_the_users_transaction_is_documented():
+    page = read("docs/POSTGRES.md")
+    made = set(re.findall(r"^CREATE FUNCTION hapax\.(\w+)\(", read("sql/functions.sql"), re.M))
+    inside = {"transaction_owner", "instant", "as_text", "verdict_of", "refuse_open"}
+    assert set(re.findall(r"^\| `hapax\.(\w+)\(", page, re.M)) == made - inside and inside < made
+    states = {"invalid_parameter_value": "22023", "null_value_not_allowed": "22004", "program_limit_exceeded": "54000",
+              "object_not_in_prerequisite_state": "55000"}
+    for word in re.findall(r"ERRCODE = '(\w+)'", read("sql/functions.sql")):
+        assert states[word] in page, word

@@ -318,11 +318,9 @@ def roles(store):
     """Two roles, and the way to be one of them."""
     names = [f"{word}_{next(numbers)}_{os.getpid()}" for word in ("app", "reader")]
     with psycopg.connect(store) as owner:
-        for name in names:
-            owner.execute(f"CREATE ROLE {name}")
-            owner.execute(f"GRANT USAGE ON SCHEMA hapax TO {name}")
-        owner.execute(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA hapax TO {names[0]}")
-        owner.execute(f"GRANT INSERT ON effect TO {names[0]}")
+        owner.execute((ROOT / "examples/postgres/rights.sql").read_text().replace("shop", names[0]))
+        owner.execute(f"GRANT INSERT, SELECT ON effect TO {names[0]}")
+        owner.execute(f"CREATE ROLE {names[1]}; GRANT USAGE ON SCHEMA hapax TO {names[1]}")
     return names
 
 
