@@ -68,10 +68,11 @@ static int connect_server(struct postgres_store *s, hapax_error *err)
  * would walk all of it later. A frozen client must not hold its locks for ever. */
 static int set_up(struct postgres_store *s, hapax_error *err)
 {
-    char sql[500];
+    char sql[800];
     snprintf(sql, sizeof sql,
              "SET default_transaction_isolation = 'read committed'; SET search_path = pg_catalog;"
              "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;"
+             "SET plan_cache_mode = force_generic_plan;"
              "SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = %lld;"
              "SET default_transaction_read_only = %s; SET client_min_messages = error",
              (long long)s->busy_ms, (long long)s->busy_ms, s->read_only ? "on" : "off");

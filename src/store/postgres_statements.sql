@@ -51,7 +51,7 @@ RETURNING batch
 -- Claims that nobody knows of. Those whose lease ended meanwhile were not executed either.
 -- name: take_back
 DELETE FROM hapax.record r USING unnest($1::bytea[], $2::bigint[]) AS u (digest, serial)
-WHERE r.digest = u.digest AND r.serial = u.serial AND r.attempt = 1 AND r.state <> 2
+WHERE r.digest = u.digest AND r.serial + 0 = u.serial AND r.attempt = 1 AND r.state + 0 <> 2
 
 -- Claims of keys that nobody has, as it is hoped, in one statement: $1 now, $2 owner. Where a row stands it fails (23505) and
 -- the batch is run as two round trips, which decide by rules.h. Here the rule is written twice: claimed_anew() is the other.
@@ -66,7 +66,7 @@ FROM t, unnest($3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint
 RETURNING claimed_ms
 
 -- Completions of claims that still run under their fence, as it is hoped: $1 now, $2 how many. One that doesn't fails the
--- batch (22012), as above. ttl_ms 0 keeps the claim's.
+-- batch (22012), as above. ttl_ms 0 keeps the claim's. + 0: by the digest's index, never by one that holds more.
 -- name: complete
 WITH t AS MATERIALIZED (SELECT coalesce($1::bigint, hapax.clock_ms()) AS now),
 done AS (
@@ -79,7 +79,8 @@ done AS (
     FROM (SELECT t.now, x.*
           FROM t, unnest($3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[],
                          $10::bytea[]) AS x (digest, serial, attempt, ttl_ms, status, kept, head, body)) u
-    WHERE r.digest = u.digest AND r.serial = u.serial AND r.attempt = u.attempt AND r.state = 1 AND r.lease_ms > u.now
+    WHERE r.digest = u.digest AND r.serial + 0 = u.serial AND r.attempt = u.attempt AND r.state + 0 = 1
+      AND r.lease_ms + 0 > u.now
     RETURNING 1
 )
 SELECT (SELECT now FROM t), 1 / (count(*) = $2::bigint)::int FROM done
