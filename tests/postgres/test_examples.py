@@ -4,16 +4,19 @@ and JavaScript, and with the key in the business table itself."""
 import contextlib
 import itertools
 import json
+import os
+import pathlib
 import shutil
 import subprocess
 
 import psycopg
 import pytest
 from harness import BUILD, HAPAX, ROOT, at_once, is_sanitized, wait_until
+from postgres_server import as_postgres, free_port
 
 HERE = ROOT / "examples/postgres"
 NPM = BUILD / "examples/postgres-node"
-RACE = 6
+RACE = 4
 OTHER_CONTENT, FAILED, PSQL_FAILED = 4, 1, 3
 numbers = itertools.count(1)
 
@@ -140,3 +143,52 @@ def test_a_session_that_dies_at_work_has_done_nothing(example, key):
         assert example.state() == (5000, 0)
         assert example.pay(key)[0] == "fresh"
     assert example.state() == (4000, 1)
+
+
+POOLER = """
+[databases]
+* = host=127.0.0.1 port={server}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = trust
+auth_file = {folder}/users
+pool_mode = transaction
+default_pool_size = 2
+"""
+
+
+@pytest.fixture
+def pooler(server):
+    """PgBouncer in transaction mode; its port."""
+    if shutil.which("pgbouncer", path="/usr/sbin:/usr/bin") is None:
+        pytest.skip("there is no pgbouncer here")
+    folder, port = pathlib.Path(server.folder), free_port()
+    (folder / "users").write_text('"postgres" ""\n')
+    (folder / "pooler.ini").write_text(POOLER.format(server=server.port, port=port, folder=folder))
+    with open(folder / "pooler.log", "wb") as log, subprocess.Popen(
+            [*as_postgres(), "pgbouncer", folder / "pooler.ini"], stdout=log, stderr=log,
+            env={**os.environ, "PATH": "/usr/sbin:" + os.environ["PATH"]}) as process:
+        try:
+            wait_until(lambda: answers(server.uri(port=port)), "the pooler answers")
+            yield port
+        finally:
+            process.kill()
+
+
+def answers(uri):
+    try:
+        with psycopg.connect(uri) as db:
+            return db.execute("SELECT 1").fetchone()
+    except psycopg.OperationalError:
+        return None
+
+
+@pytest.mark.parametrize("example", ["c", "python"], indirect=True)
+def test_through_a_pooler_in_transaction_mode(example, key, server, pooler, monkeypatch):
+    """More programs than the pool has connections: a duplicate that waits keeps one."""
+    monkeypatch.setattr(example, "uri", server.uri(example.db.info.dbname, port=pooler))
+    came_to = at_once(RACE, lambda i: example.pay(f"{key}-{i % 2}"))
+    assert sorted(verdict for verdict, _ in came_to) == ["fresh"] * 2 + ["replay"] * (RACE - 2)
+    assert example.state() == (3000, 2)
