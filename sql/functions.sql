@@ -59,9 +59,10 @@ CREATE FUNCTION hapax.transaction_owner(number xid8) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT 4503599627370496 + number::pg_catalog.text::bigint';
 
+-- No later than 9999-12-31: what lies beyond (a ttl "for ever"), most drivers can't read.
 CREATE FUNCTION hapax.instant(wall_ms bigint) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS 'SELECT CASE WHEN wall_ms < 9000000000000000 THEN pg_catalog.to_timestamp(wall_ms / 1000.0) ELSE ''infinity'' END';
+AS 'SELECT pg_catalog.to_timestamp(least(wall_ms, 253402214400000) / 1000.0)';
 
 -- NULL where the bytes are no text in UTF-8 that this database can hold.
 CREATE FUNCTION hapax.as_text(bytes bytea) RETURNS text

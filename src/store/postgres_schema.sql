@@ -66,6 +66,7 @@ CREATE INDEX record_expiry ON hapax.record (expires_ms) WHERE state = 2;
 CREATE INDEX record_running ON hapax.record (owner, lease_ms) WHERE state = 1;
 CREATE INDEX record_open ON hapax.record (serial) WHERE state <> 2;
 
+-- Instants no later than 9999-12-31: a ttl may be "for ever", which timestamps can't hold.
 CREATE VIEW hapax.operations AS
 SELECT serial,
        attempt,
@@ -73,9 +74,9 @@ SELECT serial,
        encode(scope, 'escape') AS scope,
        encode(key, 'escape') AS key,
        to_timestamp(claimed_ms / 1000.0) AS claimed,
-       CASE state WHEN 1 THEN to_timestamp(lease_ms / 1000.0) END AS lease_until,
+       CASE state WHEN 1 THEN to_timestamp(least(lease_ms, 253402214400000) / 1000.0) END AS lease_until,
        CASE WHEN state <> 1 THEN to_timestamp(ended_ms / 1000.0) END AS ended,
-       CASE state WHEN 2 THEN to_timestamp(expires_ms / 1000.0) END AS expires,
+       CASE state WHEN 2 THEN to_timestamp(least(expires_ms, 253402214400000) / 1000.0) END AS expires,
        status,
        kept,
        octet_length(body) AS body_bytes,

@@ -162,6 +162,15 @@ def test_the_ttl_counts_from_begin(session, key):
     session.commit()
 
 
+def test_for_ever_is_a_ttl(session, key):
+    assert begin(session, key, ttl="100000000 years")["expires"].year == 9999
+    assert complete(session, key, "kept").year == 9999
+    session.commit()
+    shown = session.execute("SELECT expires FROM hapax.operations WHERE key = %s", (key,)).fetchone()[0]
+    assert shown.year == 9999 and begin(session, key)["verdict"] == "replay"
+    session.rollback()
+
+
 def test_any_bytes_are_an_answer(session, key):
     every = bytes(range(256))
     begin(session, key)
