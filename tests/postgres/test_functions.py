@@ -9,8 +9,9 @@ import socket
 
 import psycopg
 import pytest
-from harness import ROOT, at_once, is_sanitized, wait_until
-from operations import begin, complete, count, do_once, effects, key, lookup, numbers, refused, session, store  # noqa: F401
+from harness import HAPAX, ROOT, at_once, is_sanitized, wait_until
+from operations import begin, complete, count, do_once, effects, lookup, numbers, refused, run
+from operations import key, session, store  # noqa: F401 (fixtures)
 
 SESSIONS = 16
 pytestmark = pytest.mark.skipif(is_sanitized(), reason="only the server's code is at work: the release build tests it")
@@ -205,16 +206,17 @@ def test_the_commit_of_others_rows_is_not_refused(session, key):
         assert begin(session, f"{key}-{owner}", scope="rows")["verdict"] == "in_progress"
 
 
+def cannot_be_ended(db, key):
+    for call in ("hapax.complete('orders', %s, 'x')", "hapax.release('orders', %s)"):
+        with refused("55000", "is not open in this transaction"):
+            db.execute(f"SELECT {call}", (key,))
+        db.rollback()
+
+
 def test_only_the_transaction_that_began_can_end_it(store, session, key):
-    for call in ("hapax.complete('orders', %s, 'x')", "hapax.release('orders', %s)"):
-        with refused("55000", "is not open in this transaction"):
-            session.execute(f"SELECT {call}", (key,))
-        session.rollback()
+    cannot_be_ended(session, key)
     do_once(session, key, "first")
-    for call in ("hapax.complete('orders', %s, 'x')", "hapax.release('orders', %s)"):
-        with refused("55000", "is not open in this transaction"):
-            session.execute(f"SELECT {call}", (key,))
-        session.rollback()
+    cannot_be_ended(session, key)
     # One that came to be committed where the guard was taken away: it is not the next transaction's.
     with psycopg.connect(store) as owner:
         owner.execute("ALTER TABLE hapax.record DISABLE TRIGGER operation_ended")
@@ -222,9 +224,7 @@ def test_only_the_transaction_that_began_can_end_it(store, session, key):
         owner.execute("ALTER TABLE hapax.record ENABLE TRIGGER operation_ended")
         owner.commit()
     assert begin(session, key + "-open")["verdict"] == "in_progress"
-    with refused("55000", "is not open in this transaction"):
-        complete(session, key + "-open", "x")
-    session.rollback()
+    cannot_be_ended(session, key + "-open")
     session.execute("UPDATE hapax.record SET lease_ms = 1 WHERE digest = hapax.identity('orders', %s)", (key + "-open",))
     assert begin(session, key + "-open")["verdict"] == "unknown"
     session.rollback()
@@ -267,6 +267,18 @@ def test_the_limits_are_the_librarys():
     assert f"> {scope_max} OR length(key_bytes) > {key_max}" in text
     answer_max = re.search(r"HAPAX_ANSWER_BYTES_MAX \(([0-9U *]+)\)", header)[1].replace("U", "")
     assert f"length(answer) > {eval(answer_max)}" in text  # noqa: S307
+
+
+def test_another_encoding_of_the_database_gives_the_same_identity(server, session):
+    name = f"latin_{os.getpid()}"
+    server.sql(f"CREATE DATABASE {name} ENCODING LATIN1 TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    run([HAPAX, "keys", "forget", "--yes", "--store", server.uri(name), "no", "such"], 3)
+    with psycopg.connect(server.uri(name)) as db:
+        ask = "SELECT hapax.identity('Zahlungen für Käse', 'k')"
+        assert db.execute(ask).fetchone() == session.execute(ask).fetchone()
+        begin(db, "k")
+        complete(db, "k", "ä €".encode())  # the second can't be said in this encoding
+        assert begin(db, "k")["answer"] is None and begin(db, "k")["answer_bytes"] == "ä €".encode()
 
 
 # --- isolation --------------------------------------------------------------------------------------------------------
