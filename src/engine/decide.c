@@ -99,9 +99,8 @@ bool lane_lease_over(const struct lane *l, const struct inflight *entry)
 {
     /* The monotonic clock rules inside this process; but what the store will refuse by its wall clock is lost,
      * too (the clock may have been set). A store with a clock of its own decides by itself. */
-    bool own_clock = (l->store->backend->capabilities & STORE_HAS_CLOCK) != 0;
     return l->now.mono_ms >= entry->lease_until_mono_ms ||
-           (!own_clock && l->now.wall_ms >= entry->record.lease_ms);
+           (!lane_has_store_clock(l) && l->now.wall_ms >= entry->record.lease_ms);
 }
 
 static bool decide_from_in_flight(struct lane *l, struct engine_op *op)
@@ -143,7 +142,8 @@ static bool decide_from_cache(struct lane *l, struct engine_op *op)
     if (l->now.mono_ms >= l->generation_due_mono_ms && l->cache.newest != NULL) {
         lane_check_generation(l);
     }
-    const struct replay *r = replay_cache_find(&l->cache, &op->id, l->now.wall_ms);
+    const struct replay *r =
+        replay_cache_find(&l->cache, &op->id, lane_has_store_clock(l) ? l->now.mono_ms : l->now.wall_ms);
     lane_count(r != NULL ? &l->counters.cache_hits : &l->counters.cache_misses, 1);
     if (r == NULL) {
         return false;

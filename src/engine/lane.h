@@ -186,6 +186,12 @@ bool lane_sweep_is_due(const struct lane *l);
 int64_t lane_keep_house(struct lane *l);                /* returns when it wants to be called next */
 int lane_recover_all(struct lane *l, hapax_error *err); /* at open, before anything else */
 
+/* Its now decides, and not this host's wall clock. */
+static inline bool lane_has_store_clock(const struct lane *l)
+{
+    return (l->store->backend->capabilities & STORE_HAS_CLOCK) != 0;
+}
+
 static inline void lane_count(_Atomic(uint64_t) *counter, uint64_t more)
 {
     /* Only the lane writes: a plain load and store, no locked instruction. */

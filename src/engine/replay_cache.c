@@ -46,13 +46,13 @@ void replay_cache_free(struct replay_cache *c)
     identity_table_free(&c->table);
 }
 
-const struct replay *replay_cache_find(struct replay_cache *c, const struct identity *id, int64_t wall_ms)
+const struct replay *replay_cache_find(struct replay_cache *c, const struct identity *id, int64_t now_ms)
 {
     struct replay *r = (struct replay *)identity_table_find(&c->table, id);
     if (r == NULL) {
         return NULL;
     }
-    if (record_state_at(&r->record, wall_ms) != RECORD_DONE) {
+    if (now_ms >= r->until_ms) {
         evict(c, r);
         return NULL;
     }
@@ -64,7 +64,7 @@ const struct replay *replay_cache_find(struct replay_cache *c, const struct iden
 }
 
 void replay_cache_put(struct replay_cache *c, const struct identity *id, const struct record *record,
-                      struct answer *answer)
+                      struct answer *answer, int64_t until_ms)
 {
     replay_cache_remove(c, id);
     size_t bytes = sizeof(struct replay) + answer_memory(answer);
@@ -78,7 +78,11 @@ void replay_cache_put(struct replay_cache *c, const struct identity *id, const s
     while (c->bytes + bytes > c->bytes_max) {
         evict(c, c->oldest);
     }
-    *r = (struct replay){.node.id = *id, .bytes = bytes, .record = *record, .answer = answer_retain(answer)};
+    *r = (struct replay){.node.id = *id,
+                         .bytes = bytes,
+                         .until_ms = until_ms,
+                         .record = *record,
+                         .answer = answer_retain(answer)};
     identity_table_add(&c->table, &r->node);
     link_newest(c, r);
     c->bytes += bytes;

@@ -1,8 +1,8 @@
 /* The replay cache of one lane: answers of done records, so that a duplicate costs no store access.
  *
  * Bounded by bytes, the least recently used goes first; an answer of more than an eighth of the cache is not kept
- * at all. An entry carries the whole record, so that a mismatch is seen on a hit, too. An entry past its expiry is
- * no hit. Whether the store has changed behind the cache (an operator's resolve or forget in any process) is the
+ * at all. An entry carries the whole record, so that a mismatch is seen on a hit, too. An entry past its time is
+ * no hit; that time is of the clock that the caller chose for the whole cache. Whether the store has changed behind the cache (an operator's resolve or forget in any process) is the
  * lane's business: it clears the cache when the store's generation changes. One thread. */
 #ifndef ENGINE_REPLAY_CACHE_H
 #define ENGINE_REPLAY_CACHE_H
@@ -18,6 +18,7 @@ struct replay {
     struct replay *newer; /* in the order of use */
     struct replay *older;
     size_t bytes;
+    int64_t until_ms;
     struct record record;
     struct answer *answer; /* the cache's own reference */
 };
@@ -32,12 +33,12 @@ struct replay_cache {
 
 int replay_cache_init(struct replay_cache *c, size_t bytes_max); /* 0 or HAPAX_E_MEMORY */
 void replay_cache_free(struct replay_cache *c);
-/* The entry, now the most recently used one; NULL when there is none or it has expired. Borrowed until the next
+/* The entry, now the most recently used one; NULL when there is none or its time is over. Borrowed until the next
  * change of the cache. */
-const struct replay *replay_cache_find(struct replay_cache *c, const struct identity *id, int64_t wall_ms);
-/* Keep an answer (takes a reference of its own) in place of what is there. Too large, or no memory: not kept. */
+const struct replay *replay_cache_find(struct replay_cache *c, const struct identity *id, int64_t now_ms);
+/* Keep a done record's answer (takes a reference of its own) until then in place of what is there. Too large, or no memory: not kept. */
 void replay_cache_put(struct replay_cache *c, const struct identity *id, const struct record *record,
-                      struct answer *answer);
+                      struct answer *answer, int64_t until_ms);
 void replay_cache_remove(struct replay_cache *c, const struct identity *id); /* no error when there is none */
 void replay_cache_clear(struct replay_cache *c);
 

@@ -31,6 +31,19 @@ static void renew(struct lane *l, struct inflight *entry, int64_t lease_ms)
                entry->heartbeat ? after(l->now.mono_ms, third) : entry->lease_until_mono_ms);
 }
 
+/* Into the cache, for as long as the record stands. By the store's clock, where it has one, this host's wall clock may
+ * be wrong by any amount: what is left of the ttl counts from the beginning of this turn, before the store was asked. */
+static void remember(struct lane *l, const struct store_op *op, struct answer *answer)
+{
+    const struct record *r = &op->found;
+    if (!lane_has_store_clock(l)) {
+        replay_cache_put(&l->cache, &op->id, r, answer, r->expires_ms);
+    } else if (op->decided_ms != 0) {
+        replay_cache_put(&l->cache, &op->id, r, answer,
+                         after(l->now.mono_ms, r->expires_ms - op->decided_ms));
+    }
+}
+
 /* --- BEGIN --- */
 
 static void finish_verdict(struct lane *l, struct engine_op *op, enum engine_verdict verdict,
@@ -139,7 +152,7 @@ static void settle_begin(struct lane *l, struct engine_op *op, int code, const h
         settle_fresh(l, op, &record);
     } else {
         if (record.state == RECORD_DONE && answer != NULL) {
-            replay_cache_put(&l->cache, &id, &record, answer);
+            remember(l, &op->store, answer);
         }
         settle_found(l, op, &record, answer);
     }
@@ -170,7 +183,7 @@ static void settle_end(struct lane *l, struct engine_op *op)
     }
     op->record = op->store.found;
     if (op->kind == ENGINE_COMPLETE) {
-        replay_cache_put(&l->cache, &op->id, &op->record, op->answer);
+        remember(l, &op->store, op->answer);
         if (entry != NULL) {
             lane_answer_waiters(l, entry, &op->record, op->answer);
         }
@@ -275,7 +288,7 @@ static void settle_poll(struct lane *l, struct store_op *own, int code)
         return;
     }
     if (state == RECORD_DONE && answer != NULL) {
-        replay_cache_put(&l->cache, &own->id, &own->found, answer);
+        remember(l, own, answer);
         lane_answer_waiters(l, entry, &own->found, answer);
     }
     lane_drop(l, entry); /* released, unknown, or run anew: its waiters ask the store */

@@ -223,6 +223,7 @@ static int decide(struct postgres_store *s, struct store_op *const *ops, size_t 
         s->by_hand = s->by_hand || d.by_hand;
         op->result = d.result;
         op->found = d.found;
+        op->decided_ms = reading->now_ms;
         if (op->kind == STORE_COMPLETE && d.result == STORE_STALE && d.found.state == RECORD_DONE &&
             fence_equal(op->fence, d.found.fence) && postgres_was_completed(s, op)) {
             op->result = STORE_APPLIED;

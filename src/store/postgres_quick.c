@@ -119,6 +119,7 @@ static int settle_claims(struct postgres_store *s, struct store_op *const *ops, 
         ops[i]->result = d.result;
         ops[i]->found = d.found;
         ops[i]->found.fence.serial = serial;
+        ops[i]->decided_ms = now_ms;
     }
     s->serial_count -= n;
     return 0;
@@ -139,6 +140,7 @@ static int settle_completions(struct postgres_store *s, struct store_op *const *
         ops[i]->result = d.result;
         ops[i]->found = d.found;
         ops[i]->found.lease_ms = ops[i]->claimed->lease_ms;
+        ops[i]->decided_ms = now_ms;
     }
     return 0;
 }
@@ -236,6 +238,7 @@ static int read_back_one(const struct postgres_store *s, struct store_op *op, co
 {
     op->found = *r;
     op->result = STORE_APPLIED;
+    op->decided_ms = 0;
     if (op->kind == STORE_CLAIM &&
         (r->state != RECORD_RUNNING || r->owner != s->owner || r->fence.attempt != 1)) {
         return error_set(err, HAPAX_E_STORE, 0, "%.120s: a claim was changed by others while it was made",

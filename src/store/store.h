@@ -69,6 +69,7 @@ struct store_op {
     /* Out. */
     enum store_result result;
     struct record found; /* the record as it is after the op (state RECORD_ABSENT when gone) */
+    int64_t decided_ms;  /* STORE_HAS_CLOCK: the instant of that, by the store's clock; 0: it is not known */
 };
 
 /* A claim of a record that is running past its lease writes it down as unknown (and then takes it over or

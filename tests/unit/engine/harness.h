@@ -229,8 +229,9 @@ struct faulty {
     int write_code;       /* of register_owner(): the probe */
     size_t writes_before; /* that many register_owner() still work */
     int generation_code;
-    size_t applies; /* calls */
-    size_t claims;  /* ops seen */
+    int64_t clock_ahead_ms; /* of the sim's; to be set with STORE_HAS_CLOCK in the capabilities */
+    size_t applies;         /* calls */
+    size_t claims;          /* ops seen */
     size_t extends;
     size_t lookups;
     size_t largest; /* batch */
@@ -268,7 +269,10 @@ static UNUSED int faulty_apply(struct store *s, struct store_op *const *ops, siz
     if (f->apply_code != 0) {
         return error_set(err, f->apply_code, 28, "the test's store fails");
     }
-    int code = store_apply(f->inner, ops, n, now_ms, err);
+    int code = store_apply(f->inner, ops, n, now_ms + f->clock_ahead_ms, err);
+    for (size_t i = 0; i < n; i++) {
+        ops[i]->decided_ms = f->clock_ahead_ms != 0 ? now_ms + f->clock_ahead_ms : 0;
+    }
     faulty_reach(f, FAULTY_AFTER_APPLY);
     return code;
 }
@@ -280,14 +284,15 @@ static UNUSED int faulty_sweep(struct store *s, int64_t now_ms, uint32_t rows_ma
     faulty_reach(f, FAULTY_BEFORE_SWEEP);
     f->sweeps++;
     f->sweep_rows_seen = rows_max;
-    return f->inner->backend->sweep(f->inner, now_ms, rows_max, removed, err);
+    return f->inner->backend->sweep(f->inner, now_ms + f->clock_ahead_ms, rows_max, removed, err);
 }
 
 static UNUSED int faulty_abandon(struct store *s, uint64_t owner, int64_t now_ms, uint32_t rows_max,
                                  uint32_t *changed, hapax_error *err)
 {
     struct store *inner = faulty_of(s)->inner;
-    return inner->backend->abandon(inner, owner, now_ms, rows_max, changed, err);
+    return inner->backend->abandon(inner, owner, now_ms + faulty_of(s)->clock_ahead_ms, rows_max, changed,
+                                   err);
 }
 
 static UNUSED int faulty_register(struct store *s, const char *text, uint64_t *number, hapax_error *err)

@@ -765,6 +765,37 @@ static void forgetting_elsewhere_reaches_the_cache_within_a_second(void **state)
     engine_close(t.engine);
 }
 
+/* Of several hosts some have a wrong clock: the store's decides what is expired, for the cache, too. */
+static void the_cache_keeps_an_answer_for_as_long_as_the_stores_clock_says(void **state)
+{
+    (void)state;
+    static const int64_t ahead_ms[] = {600000, -600000};
+    for (int i = 0; i < 2; i++) {
+        struct sim s;
+        sim_open(&s);
+        struct faulty *f = sim_wrap_store(&s);
+        f->backend.capabilities |= STORE_HAS_CLOCK;
+        f->clock_ahead_ms = ahead_ms[i];
+        struct asked a;
+        struct fence fence = sim_claim(&s, "k", "body");
+        make_complete(&a, "k", fence, "answer");
+        a.op.ttl_ms = 60000;
+        sim_do(&s, &a);
+        assert_code(&a, 0);
+        answer_drop(a.op.answer);
+        sim_pass(&s, 59000);
+        size_t claims = f->claims;
+        sim_do(&s, make_begin(&a, "k", "body", 0));
+        assert_verdict(&a, VERDICT_REPLAY);
+        take_answer_text(&a, "answer");
+        assert_int_equal(f->claims, claims); /* from memory */
+        sim_pass(&s, 1000);
+        sim_do(&s, make_begin(&a, "k", "body", 0));
+        assert_verdict(&a, VERDICT_FRESH);
+        engine_close(s.engine);
+    }
+}
+
 static void an_unreadable_generation_empties_the_cache(void **state)
 {
     (void)state;
@@ -1156,6 +1187,7 @@ int main(void)
         cmocka_unit_test(the_cache_is_bounded_by_bytes),
         cmocka_unit_test(forgetting_reaches_this_engines_cache_at_once),
         cmocka_unit_test(forgetting_elsewhere_reaches_the_cache_within_a_second),
+        cmocka_unit_test(the_cache_keeps_an_answer_for_as_long_as_the_stores_clock_says),
         cmocka_unit_test(an_unreadable_generation_empties_the_cache),
         cmocka_unit_test(waiters_for_a_foreign_run_share_one_poll_and_its_answer),
         cmocka_unit_test(a_waiter_for_a_foreign_run_takes_over_when_it_is_released),

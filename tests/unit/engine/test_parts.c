@@ -148,7 +148,7 @@ static void put(struct replay_cache *c, uint32_t n, size_t bytes, int64_t expire
     struct record r = {.state = RECORD_DONE, .expires_ms = expires_ms};
     struct answer *a = answer_alloc(200, true, 0, bytes);
     assert_non_null(a);
-    replay_cache_put(c, &id, &r, a);
+    replay_cache_put(c, &id, &r, a, expires_ms);
     answer_drop(a);
 }
 
