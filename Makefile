@@ -22,6 +22,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 
 test: ready ## Everything set up and every test; what CI calls
 	@$(MAKE) --no-print-directory all quick postgres model sim blackbox crash clang asan tsan
+	@$(MAKE) --no-print-directory ha KILLS=1
 	@$(MAKE) --no-print-directory fault PLACES=12
 	@$(MAKE) --no-print-directory soak MIN=0.6
 
@@ -49,6 +50,11 @@ crash: ready all ## Kill the gateway under load and cut its power, again and aga
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/crash
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) tests/crash/crash.py $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(POWER),--power) $(if $(KEEP),--keep)
+
+.PHONY: ha
+ha: ready all ## Kill the primary of a PostgreSQL cluster (Patroni, etcd, HAProxy) under load: KILLS=5 SEED=… KEEP=1
+	@HAPAX_BUILD=$(CURDIR)/$(BUILD) /usr/bin/python3 tests/ha/ha.py $(if $(KILLS),--kills $(KILLS)) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep)
 
 .PHONY: fault
 fault: ready all ## Fail every allocation and file operation in turn; PLACES=n: only about n of each sweep

@@ -50,9 +50,9 @@ def power_environment(folder, lie=None, kill=None):
 class Load:
     """The process with the clients and the upstream."""
 
-    def __init__(self, seed, folder):
+    def __init__(self, seed, folder, clients=CLIENTS):
         self.process = subprocess.Popen(
-            [BUILD / "tests" / "crash" / "hapax_crash_load", str(seed), str(CLIENTS), folder],
+            [BUILD / "tests" / "crash" / "hapax_crash_load", str(seed), str(clients), folder],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.url = f"http://127.0.0.1:{self.answer('upstream')}"
 
