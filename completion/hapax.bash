@@ -23,6 +23,7 @@ _hapax() {
         ' keys resolve') path=' keys resolve' ;;
         ' keys forget') path=' keys forget' ;;
         ' stats') path=' stats' ;;
+        ' migrate') path=' migrate' ;;
         ' bench') path=' bench' ;;
         ' docs') path=' docs' ;;
         ' docs man') path=' docs man' ;;
@@ -54,6 +55,9 @@ _hapax() {
     ' keys forget --store' | ' keys forget -s') :; return ;;
     ' keys forget --id') :; return ;;
     ' stats --store' | ' stats -s') :; return ;;
+    ' migrate --store' | ' migrate -s') :; return ;;
+    ' migrate --from') :; return ;;
+    ' migrate --role') :; return ;;
     ' bench --store' | ' bench -s') :; return ;;
     ' bench --dir' | ' bench -d') _hapax_files -d "$cur"; return ;;
     ' bench --seconds' | ' bench -n') :; return ;;
@@ -65,8 +69,8 @@ _hapax() {
     [[ $cur == -* ]] && path+=' --'
     case $path in
     ' --') mapfile -t COMPREPLY < <(compgen -W '--help --version' -- "$cur") ;;
-    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats bench docs help version ' -- "$cur") ;;
-    ' serve --') mapfile -t COMPREPLY < <(compgen -W '--config --to --listen --admin --store --help' -- "$cur") ;;
+    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate bench docs help version ' -- "$cur") ;;
+    ' serve --') mapfile -t COMPREPLY < <(compgen -W '--config --to --listen --admin --store --allow-unsafe-store --help' -- "$cur") ;;
     ' check --') mapfile -t COMPREPLY < <(compgen -W '--json --print --help' -- "$cur") ;;
     ' check') _hapax_files -f "$cur" ;;
     ' keys --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
@@ -79,6 +83,7 @@ _hapax() {
     ' keys forget --') mapfile -t COMPREPLY < <(compgen -W '--store --id --yes --json --help' -- "$cur") ;;
     ' keys forget') : ;;
     ' stats --') mapfile -t COMPREPLY < <(compgen -W '--store --json --help' -- "$cur") ;;
+    ' migrate --') mapfile -t COMPREPLY < <(compgen -W '--store --print --from --role --json --help' -- "$cur") ;;
     ' bench --') mapfile -t COMPREPLY < <(compgen -W '--store --existing --dir --seconds --threads --keys-before --repeats --body --json --help' -- "$cur") ;;
     ' docs --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' docs') mapfile -t COMPREPLY < <(compgen -W 'man completion config ' -- "$cur") ;;
@@ -87,7 +92,7 @@ _hapax() {
     ' docs completion --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' docs config --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' help --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
-    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats bench docs help version ' -- "$cur") ;;
+    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate bench docs help version ' -- "$cur") ;;
     ' version --') mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur") ;;
     esac
 }

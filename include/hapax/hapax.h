@@ -39,6 +39,7 @@ typedef struct hapax_options {
     uint64_t replay_cache_bytes;  /* answers kept in memory [32 MiB] */
     uint32_t threads_waiting_max; /* callers that wait for a running first one [16384] */
     int64_t busy_ms;              /* longest wait for another process's lock on the store [5000] */
+    int allow_unsafe_store; /* not 0: use also a server whose settings may lose commits, for tests [refused] */
 } hapax_options;
 
 /* The states of a record and the verdicts of hapax_begin. Numbers never change their meaning. */

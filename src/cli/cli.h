@@ -135,6 +135,7 @@ extern const struct cli_command cmd_check;
 extern const struct cli_command cmd_docs;
 extern const struct cli_command cmd_help;
 extern const struct cli_command cmd_keys;
+extern const struct cli_command cmd_migrate;
 extern const struct cli_command cmd_stats;
 extern const struct cli_command cmd_version;
 
@@ -145,7 +146,7 @@ int cli_main(int argc, char **argv);
 #define CLI_OPTION_STORE                                                                                     \
     {                                                                                                        \
         .name = "store", .letter = 's', .kind = CLI_TEXT, .value = "URI", .variable = "HAPAX_STORE",         \
-        .standard = "sqlite:hapax.db", .help = "the store: sqlite:PATH"                                      \
+        .standard = "sqlite:hapax.db", .help = "the store: sqlite:PATH or postgresql://..."                  \
     }
 #define CLI_OPTION_JSON                                                                                      \
     {                                                                                                        \

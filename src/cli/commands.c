@@ -36,7 +36,11 @@ static const struct cli_option serve_options[] = {
      .letter = 's',
      .kind = CLI_TEXT,
      .value = "URI",
-     .help = "the store, sqlite:PATH or memory:; overrides the configuration, else sqlite:hapax.db"},
+     .help = "the store, sqlite:PATH, postgresql://... or memory:; overrides the configuration, else "
+             "sqlite:hapax.db"},
+    {.name = "allow-unsafe-store",
+     .kind = CLI_FLAG,
+     .help = "use also a PostgreSQL whose settings may lose commits, for tests"},
     {0},
 };
 
@@ -62,7 +66,8 @@ static const struct cli_command cmd_serve_entry = {
 };
 
 static const struct cli_command *const commands[] = {
-    &cmd_serve_entry, &cmd_check, &cmd_keys, &cmd_stats, &cmd_bench, &cmd_docs, &cmd_help, &cmd_version, NULL,
+    &cmd_serve_entry, &cmd_check, &cmd_keys, &cmd_stats,   &cmd_migrate,
+    &cmd_bench,       &cmd_docs,  &cmd_help, &cmd_version, NULL,
 };
 
 const struct cli_command cli_root = {

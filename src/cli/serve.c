@@ -35,6 +35,7 @@ static int load(struct config **out, const struct cli_args *args, hapax_error *e
     c->listen = listen != NULL ? listen : c->listen;
     c->admin_listen = admin != NULL ? admin : c->admin_listen;
     c->store = store != NULL ? store : c->store;
+    c->allow_unsafe_store = c->allow_unsafe_store || cli_flag(args, "allow-unsafe-store");
     return 0;
 }
 

@@ -52,20 +52,40 @@ int stores_error(const struct cli_args *args, const hapax_error *err)
     return locked ? CLI_TRY_LATER : rc;
 }
 
-int stores_open(struct store **out, const struct cli_args *args, enum stores_access access)
+/* A gateway refuses such a server; what an operator settles there is as lasting as the server makes it. */
+static void warn(void *ctx, enum store_warning what, const char *text)
 {
-    *out = NULL;
+    (void)what;
+    output_message(ctx, "warning: %s", text);
+}
+
+struct store_options stores_options(const struct cli_args *args, enum stores_access access)
+{
+    return (struct store_options){.read_only = access == STORES_READ,
+                                  .allow_unsafe = true,
+                                  .warn = warn,
+                                  .warn_ctx = (void *)args->command};
+}
+
+int stores_reach(const struct cli_args *args)
+{
     const char *uri = cli_text(args, "store");
     if (strncmp(uri, "memory:", strlen("memory:")) == 0) {
         return output_usage(args->command,
                             "a memory store lives inside its process and can't be reached from here");
     }
     const char *path = stores_path(uri);
-    int rc = path != NULL ? check_exists(args, path) : CLI_OK;
+    return path != NULL ? check_exists(args, path) : CLI_OK;
+}
+
+int stores_open(struct store **out, const struct cli_args *args, enum stores_access access)
+{
+    *out = NULL;
+    int rc = stores_reach(args);
     if (rc != CLI_OK) {
         return rc;
     }
-    struct store_options options = {.read_only = access == STORES_READ};
+    struct store_options options = stores_options(args, access);
     hapax_error err = {0};
-    return store_open(out, uri, &options, &err) == 0 ? CLI_OK : stores_error(args, &err);
+    return store_open(out, cli_text(args, "store"), &options, &err) == 0 ? CLI_OK : stores_error(args, &err);
 }

@@ -68,6 +68,7 @@ struct config {
     const char *tls_key;
     const char *admin_listen;     /* 127.0.0.1:8081; "off": none */
     const char *store;            /* sqlite:hapax.db */
+    bool allow_unsafe_store;      /* false */
     uint32_t threads;             /* loops; 0: one for every two cores */
     uint32_t connections_max;     /* 16384 */
     uint32_t head_bytes_max;      /* 32KiB */

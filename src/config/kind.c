@@ -264,7 +264,7 @@ const struct kind field_kinds[KIND_COUNT_OF_KINDS] = {
     [KIND_FILE] = TEXT("file", "a file's path", "the path of a file"),
     [KIND_ADDRESS] = TEXT("address", "an address", "127.0.0.1:8080, [::1]:8080 or :8080 for every address"),
     [KIND_ADDRESS_OFF] = TEXT("address or `off`", "an address", "127.0.0.1:8081, [::1]:8081 or off"),
-    [KIND_STORE] = TEXT("store", "a store", "sqlite:PATH or memory:"),
+    [KIND_STORE] = TEXT("store", "a store", "sqlite:PATH, postgresql://... or memory:"),
     [KIND_HEADER] =
         TEXT("header name or `none`", "a header's name", "a name such as Idempotency-Key, or none"),
     [KIND_WORD] = {"word", "allowed here", NULL, set_word, write_word, sizeof(const char *), 0},

@@ -236,9 +236,12 @@ const char *syntax_store(struct slice s)
 {
     struct slice sqlite = SLICE_LITERAL("sqlite:");
     struct slice memory = SLICE_LITERAL("memory:");
+    struct slice postgres = SLICE_LITERAL("postgres://");
+    struct slice postgresql = SLICE_LITERAL("postgresql://");
     /* fault:SPEC:URI wraps another store; what SPEC may say is the wrapper's business. */
     if (slice_starts_with(s, SLICE_LITERAL("fault:"))) {
-        while (s.len > 0 && !slice_starts_with(s, sqlite) && !slice_starts_with(s, memory)) {
+        while (s.len > 0 && !slice_starts_with(s, sqlite) && !slice_starts_with(s, memory) &&
+               !slice_starts_with(s, postgres) && !slice_starts_with(s, postgresql)) {
             size_t colon = find_any(s, ":");
             s = slice_from(s, colon + 1);
         }
@@ -249,7 +252,10 @@ const char *syntax_store(struct slice s)
     if (slice_starts_with(s, sqlite)) {
         return s.len > sqlite.len ? NULL : "the path of the file is missing";
     }
-    return slice_starts_with(s, memory) ? NULL : "there is no such kind of store";
+    if (slice_starts_with(s, memory) || slice_starts_with(s, postgres) || slice_starts_with(s, postgresql)) {
+        return NULL;
+    }
+    return "there is no such kind of store";
 }
 
 const char *syntax_header(struct slice s)

@@ -54,9 +54,18 @@ static const struct field process_fields[] = {
      .kind = KIND_STORE,
      MEMBER(config, store),
      .standard = "sqlite:hapax.db",
-     .meaning = "Where records are kept: `sqlite:PATH`, or `memory:` (gone with the process, for tests). "
+     .meaning = "Where records are kept: `sqlite:PATH`, `postgresql://USER@HOST:PORT/DATABASE` (libpq's URI; "
+                "several hosts may stand in it), or `memory:` (gone with the process, for tests). "
                 "`fault:SPEC:URI` makes another store fail on purpose.",
      .example = "sqlite:/var/lib/hapax/hapax.db"},
+    {.name = "allow_unsafe_store",
+     .kind = KIND_BOOL,
+     MEMBER(config, allow_unsafe_store),
+     .standard = "false",
+     .meaning =
+         "Start also on a PostgreSQL whose `fsync`, `full_page_writes` or `synchronous_commit` is off, with "
+         "a warning in the log. What was acknowledged may then be lost, and executed again: for tests.",
+     .example = "true"},
     {.name = "threads",
      .kind = KIND_COUNT,
      MEMBER(config, threads),

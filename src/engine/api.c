@@ -179,7 +179,7 @@ int hapax_open(hapax **out, const char *uri, const hapax_options *options, hapax
         .store_uri = uri,
         .replay_cache_bytes = o.replay_cache_bytes,
         .waiters_max = o.threads_waiting_max,
-        .store.busy_ms = o.busy_ms,
+        .store = {.busy_ms = o.busy_ms, .allow_unsafe = o.allow_unsafe_store != 0},
     };
     engine_port_init(&h->port, wake_callers, h);
     code = engine_open(&h->engine, &engine, err);

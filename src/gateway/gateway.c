@@ -23,6 +23,7 @@ struct gateway {
     uint32_t open_count; /* workers that opened */
     struct loop_timer *drain_timer;
     int64_t stop_deadline_ms;
+    _Atomic(unsigned) warned; /* of the store: a bit for each store_warning */
     _Atomic(uint64_t) reloads;
     _Atomic(uint64_t) reload_failures;
     int64_t started_wall_ms;
@@ -35,6 +36,16 @@ static uint32_t default_threads(void)
     return threads < 1 ? 1 : threads > WORKERS_MAX ? WORKERS_MAX : (uint32_t)threads;
 }
 
+/* Every handle says it, each time it connects: logged once a process. */
+static void warn_of_store(void *ctx, enum store_warning what, const char *text)
+{
+    struct gateway *g = ctx;
+    unsigned bit = 1U << what;
+    if ((atomic_fetch_or(&g->warned, bit) & bit) == 0) {
+        log_event(LOG_LEVEL_WARN, "unsafe-store", "%s", text);
+    }
+}
+
 static int open_engine(struct gateway *g, const struct config *c, hapax_error *err)
 {
     struct engine_options o = {
@@ -44,7 +55,10 @@ static int open_engine(struct gateway *g, const struct config *c, hapax_error *e
         .waiters_per_key_max = c->waiters_per_key_max,
         .replay_cache_bytes = c->replay_cache_bytes,
         .cache_off = c->replay_cache_bytes == 0,
-        .store = {.busy_ms = c->store_busy_ms},
+        .store = {.busy_ms = c->store_busy_ms,
+                  .allow_unsafe = c->allow_unsafe_store,
+                  .warn = warn_of_store,
+                  .warn_ctx = g},
     };
     return engine_open(&g->shared.engine, &o, err);
 }
@@ -215,7 +229,7 @@ static void compare(struct buf *notes, const struct config *a, const struct conf
     note(notes, same_text(a->listen, b->listen), "listen");
     note(notes, (a->tls_certificate == NULL) == (b->tls_certificate == NULL), "tls");
     note(notes, same_text(a->admin_listen, b->admin_listen), "admin");
-    note(notes, same_text(a->store, b->store), "store");
+    note(notes, same_text(a->store, b->store) && a->allow_unsafe_store == b->allow_unsafe_store, "store");
     note(notes, a->threads == b->threads, "threads");
     note(notes,
          a->connections_max == b->connections_max && a->head_bytes_max == b->head_bytes_max &&

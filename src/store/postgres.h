@@ -82,6 +82,10 @@ struct postgres_store {
     int64_t busy_ms;
     bool read_only;
     bool caller_clock;
+    bool allow_unsafe;
+    bool several_hosts;
+    void (*warn)(void *ctx, enum store_warning what, const char *text);
+    void *warn_ctx;
 
     PGconn *db;       /* NULL: not connected; the next call tries */
     bool broken;      /* the connection must not be used again */
@@ -117,6 +121,11 @@ static inline struct postgres_store *postgres_of(struct store *s)
 }
 
 /* postgres_open.c */
+/* A handle that is not connected; *out is owned (store_close). */
+int postgres_make(struct postgres_store **out, const char *rest, const struct store_options *options,
+                  hapax_error *err);
+/* Connect and see that commits are safe, whatever the tables are. Not in pipeline mode yet. */
+int postgres_connect(struct postgres_store *s, hapax_error *err);
 int postgres_usable(struct postgres_store *s, hapax_error *err);
 int postgres_refuse_read_only(const struct postgres_store *s, hapax_error *err);
 int64_t postgres_monotonic_ms(void);

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define BUSY_MS_DEFAULT 5000
+#define BUSY_MS_DEFAULT      5000
+#define SERVER_VERSION_LEAST 150000
 
 int64_t postgres_monotonic_ms(void)
 {
@@ -28,6 +29,7 @@ static void disconnect(struct postgres_store *s)
 
 int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err)
 {
+    s->sqlstate[0] = '\0';
     PGresult *r = PQexec(s->db, sql);
     ExecStatusType status = PQresultStatus(r);
     int code = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK ? 0 : postgres_fail(s, r, err);
@@ -39,6 +41,26 @@ int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapa
     return code;
 }
 
+/* libpq's message may have a line for each host. */
+static int unreachable(struct postgres_store *s, hapax_error *err)
+{
+    char text[300];
+    snprintf(text, sizeof text, "%s", PQerrorMessage(s->db));
+    size_t len = strlen(text);
+    while (len > 0 && text[len - 1] == '\n') {
+        text[--len] = '\0';
+    }
+    for (char *p = text; (p = strchr(p, '\n')) != NULL;) {
+        *p = ';';
+    }
+    s->broken = true;
+    s->sqlstate[0] = '\0';
+    return error_set(err, HAPAX_E_STORE, 0,
+                     "%.90s: no connection (%.110s); check the server, the database and who may use it",
+                     s->name, text);
+}
+
+/* Blocks for connect_timeout a host at most (and as long as the resolver takes for names). */
 static int connect_server(struct postgres_store *s, hapax_error *err)
 {
     char seconds[24];
@@ -46,20 +68,29 @@ static int connect_server(struct postgres_store *s, hapax_error *err)
     snprintf(seconds, sizeof seconds, "%lld", (long long)(s->busy_ms < 2000 ? 2 : (s->busy_ms + 999) / 1000));
     snprintf(milliseconds, sizeof milliseconds, "%lld", (long long)s->busy_ms);
     /* Whatever the URI itself says stands last and wins. */
-    const char *const names[] = {
-        "fallback_application_name", "connect_timeout",  "tcp_user_timeout", "keepalives_idle",
-        "keepalives_interval",       "keepalives_count", "dbname",           NULL};
-    const char *const values[] = {"hapax", seconds, milliseconds, "10", "5", "3", s->uri, NULL};
+    const char *const names[] = {"fallback_application_name",
+                                 "connect_timeout",
+                                 "tcp_user_timeout",
+                                 "keepalives_idle",
+                                 "keepalives_interval",
+                                 "keepalives_count",
+                                 "target_session_attrs",
+                                 "dbname",
+                                 NULL};
+    const char *const values[] = {
+        "hapax", seconds, milliseconds, "10", "5", "3", s->read_only ? "any" : "read-write", s->uri, NULL};
     s->db = PQconnectdbParams(names, values, 1);
     if (s->db == NULL) {
         return error_code(err, HAPAX_E_MEMORY);
     }
     if (PQstatus(s->db) != CONNECTION_OK) {
-        s->broken = true;
-        s->sqlstate[0] = '\0';
-        return error_set(err, HAPAX_E_STORE, 0,
-                         "%.90s: no connection (%.110s); check the server, the database and who may use it",
-                         s->name, PQerrorMessage(s->db));
+        return unreachable(s, err);
+    }
+    int version = PQserverVersion(s->db);
+    if (version < SERVER_VERSION_LEAST) {
+        return error_set(err, HAPAX_E_UNSUPPORTED, 0,
+                         "%.120s: is of version %d; Hapax needs PostgreSQL 15 or newer", s->name,
+                         version / 10000);
     }
     return 0;
 }
@@ -79,45 +110,101 @@ static int set_up(struct postgres_store *s, hapax_error *err)
     return postgres_run(s, sql, NULL, err);
 }
 
-static int refuse_unsafe(struct postgres_store *s, hapax_error *err)
+static void warn(const struct postgres_store *s, enum store_warning what, const char *text)
 {
-    static const char *const settings[] = {"fsync", "full_page_writes", "synchronous_commit"};
+    if (s->warn != NULL) {
+        s->warn(s->warn_ctx, what, text);
+    }
+}
+
+static int unsafe(struct postgres_store *s, const char *setting, hapax_error *err)
+{
+    char text[HAPAX_ERROR_MESSAGE_MAX];
+    if (!s->allow_unsafe) {
+        return error_set(
+            err, HAPAX_E_STORE, 0,
+            "%.120s: %s is off: a commit may be lost; set it on, or allow_unsafe_store for data that may"
+            " be lost",
+            s->name, setting);
+    }
+    snprintf(text, sizeof text, "%.120s: %s is off: what was acknowledged may be lost, and executed again",
+             s->name, setting);
+    warn(s, STORE_WARN_UNSAFE, text);
+    return 0;
+}
+
+static bool is_off(const PGresult *r, int column)
+{
+    return strcmp(PQgetvalue(r, 0, column), "off") == 0;
+}
+
+/* Several hosts are there for a fail-over, and what no standby has confirmed is lost in it. The server can't say whether
+ * there is a standby at all: this is a warning. */
+static void warn_of_fail_over(struct postgres_store *s, const char *standby_names)
+{
+    if (s->several_hosts && standby_names[0] == '\0') {
+        char text[HAPAX_ERROR_MESSAGE_MAX];
+        snprintf(text, sizeof text,
+                 "%.120s: synchronous_standby_names is empty: a fail-over may lose what was acknowledged",
+                 s->name);
+        warn(s, STORE_WARN_FAIL_OVER, text);
+    }
+}
+
+/* What the server was told to do for this role and database. "off" is refused although a session may ask for more:
+ * somebody has decided that commits may be lost here. Else the session waits for the disk and, where there are
+ * synchronous standbys, for theirs, too, whatever is set now (local, remote_write) or later. */
+static int check_safety(struct postgres_store *s, hapax_error *err)
+{
     PGresult *r = NULL;
-    int code = postgres_run(s,
-                            "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
-                            " current_setting('synchronous_commit')",
-                            &r, err);
+    int code =
+        postgres_run(s,
+                     "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
+                     " current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),"
+                     " pg_is_in_recovery()",
+                     &r, err);
+    if (code != 0) {
+        return code;
+    }
+    static const char *const settings[] = {"fsync", "full_page_writes", "synchronous_commit"};
     for (int i = 0; code == 0 && i < 3; i++) {
-        if (strcmp(PQgetvalue(r, 0, i), "off") == 0) {
-            code = error_set(err, HAPAX_E_STORE, 0,
-                             "%.120s: %s is off: a commit may be lost; set %s = on for this database",
-                             s->name, settings[i], settings[i]);
-        }
+        code = is_off(r, i) ? unsafe(s, settings[i], err) : 0;
+    }
+    if (code == 0 && PQgetvalue(r, 0, 4)[0] == 't') {
+        code = error_set(err, HAPAX_E_STORE, 0, "%.120s: is a standby, which can't be written", s->name);
+    }
+    if (code == 0) {
+        warn_of_fail_over(s, PQgetvalue(r, 0, 3));
+    }
+    if (code == 0 && !is_off(r, 2)) {
+        bool more = strcmp(PQgetvalue(r, 0, 2), "remote_apply") == 0;
+        code = postgres_run(s, more ? "SET synchronous_commit = remote_apply" : "SET synchronous_commit = on",
+                            NULL, err);
     }
     PQclear(r);
     return code;
 }
 
-static int prepare_connection(struct postgres_store *s, bool create, hapax_error *err)
+int postgres_connect(struct postgres_store *s, hapax_error *err)
 {
-    int code = refuse_unsafe(s, err);
+    int code = connect_server(s, err);
     if (code == 0) {
         code = set_up(s, err);
     }
+    return code == 0 && !s->read_only ? check_safety(s, err) : code;
+}
+
+static int connect(struct postgres_store *s, bool create, hapax_error *err)
+{
+    int code = postgres_connect(s, err);
     if (code == 0) {
         code = postgres_check_tables(s, create, err);
     }
     if (code == 0 && (PQsetnonblocking(s->db, 1) != 0 || PQenterPipelineMode(s->db) == 0)) {
         code = postgres_fail(s, NULL, err);
     }
-    return code == 0 ? postgres_prepare_all(s, err) : code;
-}
-
-static int connect(struct postgres_store *s, bool create, hapax_error *err)
-{
-    int code = connect_server(s, err);
     if (code == 0) {
-        code = prepare_connection(s, create, err);
+        code = postgres_prepare_all(s, err);
     }
     if (code != 0) {
         disconnect(s);
@@ -182,13 +269,15 @@ static int name_it(struct postgres_store *s, hapax_error *err)
             database = o->val;
         }
     }
+    s->several_hosts = host != NULL && strchr(host, ',') != NULL;
     snprintf(s->name, sizeof s->name, "PostgreSQL at %.120s, database %.40s",
              host != NULL ? host : "its default", database != NULL ? database : "by default");
     PQconninfoFree(options);
     return 0;
 }
 
-int postgres_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err)
+int postgres_make(struct postgres_store **out, const char *rest, const struct store_options *options,
+                  hapax_error *err)
 {
     struct postgres_store *s = calloc(1, sizeof *s);
     size_t bytes = strlen(rest) + sizeof "postgresql://";
@@ -205,12 +294,28 @@ int postgres_open(struct store **out, const char *rest, const struct store_optio
     s->busy_ms = options->busy_ms > 0 ? options->busy_ms : BUSY_MS_DEFAULT;
     s->read_only = options->read_only;
     s->caller_clock = options->caller_clock;
+    s->allow_unsafe = options->allow_unsafe;
+    s->warn = options->warn;
+    s->warn_ctx = options->warn_ctx;
+    int code = name_it(s, err);
+    if (code != 0) {
+        postgres_close(&s->store);
+        return code;
+    }
+    *out = s;
+    return 0;
+}
+
+int postgres_open(struct store **out, const char *rest, const struct store_options *options, hapax_error *err)
+{
+    struct postgres_store *s = NULL;
     hapax_error scratch;
     err = err != NULL ? err : &scratch;
-    int code = name_it(s, err);
-    if (code == 0) {
-        code = connect(s, true, err);
+    int code = postgres_make(&s, rest, options, err);
+    if (code != 0) {
+        return code;
     }
+    code = connect(s, true, err);
     if (code != 0) {
         postgres_close(&s->store);
         return code;

@@ -86,6 +86,7 @@ struct sqlite_store {
     char *path;
     int64_t busy_ms;
     bool read_only;
+    int64_t found_version; /* of the tables, when this handle was opened; 0: there were none */
 
     sqlite3 *db;                         /* NULL: not connected; the next call tries */
     bool broken;                         /* the connection must not be used again */

@@ -175,6 +175,7 @@ static int set_up(struct sqlite_store *s, hapax_error *err)
     if (code != 0) {
         return code;
     }
+    s->found_version = version;
     if (s->read_only && version < SQLITE_SCHEMA_VERSION) {
         return error_set(err, HAPAX_E_STORE, 0,
                          "%.150s: holds no store yet, or an older one; start hapax serve once", s->path);
@@ -378,6 +379,24 @@ int sqlite_open(struct store **out, const char *rest, const struct store_options
     }
     *out = &s->store;
     return 0;
+}
+
+int sqlite_migrate(const char *rest, const struct store_options *options, struct store_migration *m,
+                   hapax_error *err)
+{
+    if (m->sql != NULL || m->role != NULL) {
+        return error_set(
+            err, HAPAX_E_UNSUPPORTED, 0,
+            "an SQLite store knows no roles and migrates when it is opened: leave --role and --print out");
+    }
+    struct store *s = NULL;
+    int code = sqlite_open(&s, rest, options, err);
+    if (code == 0) {
+        m->before = (long)sqlite_of(s)->found_version;
+        m->after = SQLITE_SCHEMA_VERSION;
+        store_close(s);
+    }
+    return code;
 }
 
 void sqlite_tune_process(void)

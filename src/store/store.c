@@ -9,10 +9,33 @@
 static const struct scheme {
     const char *prefix;
     int (*open)(struct store **out, const char *rest, const struct store_options *options, hapax_error *err);
+    /* NULL: there is nothing to migrate */
+    int (*migrate)(const char *rest, const struct store_options *options, struct store_migration *m,
+                   hapax_error *err);
 } schemes[] = {
-    {"sqlite:", sqlite_open},       {"memory:", memory_open}, {"postgresql://", postgres_open},
-    {"postgres://", postgres_open}, {"fault:", fault_open},
+    {"sqlite:", sqlite_open, sqlite_migrate},
+    {"memory:", memory_open, NULL},
+    {"postgresql://", postgres_open, postgres_migrate},
+    {"postgres://", postgres_open, postgres_migrate},
+    {"fault:", fault_open, NULL},
 };
+
+static const struct store_options defaults;
+
+/* NULL after an error. */
+static const struct scheme *scheme_of(const char *uri, hapax_error *err)
+{
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        if (strncmp(uri, schemes[i].prefix, strlen(schemes[i].prefix)) == 0) {
+            return &schemes[i];
+        }
+    }
+    /* Its kind only: the rest may hold a password. */
+    error_set(err, HAPAX_E_ARGUMENT, 0,
+              "\"%.*s\" names no store: write sqlite:PATH, postgresql://..., memory: or memory:NAME",
+              (int)strcspn(uri, ":"), uri);
+    return NULL;
+}
 
 void store_tune_process(void)
 {
@@ -21,16 +44,27 @@ void store_tune_process(void)
 
 int store_open(struct store **out, const char *uri, const struct store_options *options, hapax_error *err)
 {
-    static const struct store_options defaults = {0};
     *out = NULL;
-    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
-        size_t len = strlen(schemes[i].prefix);
-        if (strncmp(uri, schemes[i].prefix, len) == 0) {
-            return schemes[i].open(out, uri + len, options != NULL ? options : &defaults, err);
-        }
+    const struct scheme *scheme = scheme_of(uri, err);
+    return scheme == NULL
+               ? HAPAX_E_ARGUMENT
+               : scheme->open(out, uri + strlen(scheme->prefix), options != NULL ? options : &defaults, err);
+}
+
+int store_migrate(const char *uri, const struct store_options *options, struct store_migration *m,
+                  hapax_error *err)
+{
+    m->before = 0;
+    m->after = 0;
+    const struct scheme *scheme = scheme_of(uri, err);
+    if (scheme == NULL) {
+        return HAPAX_E_ARGUMENT;
     }
-    return error_set(err, HAPAX_E_ARGUMENT, 0,
-                     "\"%.100s\" names no store: write sqlite:PATH, memory: or memory:NAME", uri);
+    if (scheme->migrate == NULL) {
+        return error_set(err, HAPAX_E_UNSUPPORTED, 0, "a store of kind %s has no tables to migrate",
+                         scheme->prefix);
+    }
+    return scheme->migrate(uri + strlen(scheme->prefix), options != NULL ? options : &defaults, m, err);
 }
 
 void store_close(struct store *s)

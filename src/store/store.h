@@ -122,6 +122,7 @@ enum store_capability {
 };
 
 struct store;
+struct buf;
 
 /* A back end. `version` is STORE_VERSION of the header it was compiled with. */
 #define STORE_VERSION 1
@@ -180,10 +181,20 @@ struct store {
     const struct store_backend *backend;
 };
 
+enum store_warning {
+    STORE_WARN_UNSAFE,    /* a setting that makes commits unsafe was allowed */
+    STORE_WARN_FAIL_OVER, /* commits that no standby has may be acknowledged */
+};
+
 struct store_options {
     int64_t busy_ms;   /* how long one apply() may wait for another process's lock; default 5000 when 0 */
     bool read_only;    /* for listings beside a running gateway: apply() of changes is HAPAX_E_UNSUPPORTED */
     bool caller_clock; /* for tests: now_ms is taken as given also by a back end with STORE_HAS_CLOCK */
+    bool allow_unsafe; /* use a server whose settings may lose commits, after a warning; else it is refused */
+    /* NULL, or told what is not as safe as it should be, in one line, each time a handle connects. Any thread that
+     * uses or opens a handle. */
+    void (*warn)(void *ctx, enum store_warning what, const char *text);
+    void *warn_ctx;
 };
 
 /* For a process of our own, once, before it opens a store or uses SQLite otherwise: what only serves a host program's
@@ -196,6 +207,22 @@ void store_tune_process(void);
  * HAPAX_E_STORE_VERSION, HAPAX_E_MEMORY; the message names the path and what to do. On error *out is NULL. */
 int store_open(struct store **out, const char *uri, const struct store_options *options, hapax_error *err);
 void store_close(struct store *s); /* NULL is fine */
+
+/* What `hapax migrate` asks for and hears. */
+struct store_migration {
+    const char *role; /* NULL, or a role that is granted what a program needs */
+    struct buf
+        *sql; /* NULL: do it. Else change nothing and append the SQL that would, nothing when there is none */
+    long from;   /* with sql: the version to start from without looking at the store; -1: the store's */
+    long before; /* out: the version found; 0: there were no tables */
+    long after;  /* out: the version then */
+};
+
+/* Bring a store's tables to this program's version, atomically; all other processes may run beside it. Opening does the
+ * same where the role may. HAPAX_E_UNSUPPORTED: the back end has no versions, no roles or no SQL to show; else as
+ * store_open(). */
+int store_migrate(const char *uri, const struct store_options *options, struct store_migration *m,
+                  hapax_error *err);
 
 static inline int store_apply(struct store *s, struct store_op *const *ops, size_t n, int64_t now_ms,
                               hapax_error *err)

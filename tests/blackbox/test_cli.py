@@ -154,7 +154,7 @@ def test_exit_codes_are_in_help_and_man_page():
 def test_bash_completes_commands_options_values_and_files(tmp_path):
     (tmp_path / "my config.yaml").touch()
     (tmp_path / "folder").mkdir()
-    assert complete("") == ["serve", "check", "keys", "stats", "bench", "docs", "help", "version"]
+    assert complete("") == ["serve", "check", "keys", "stats", "migrate", "bench", "docs", "help", "version"]
     assert complete("ke") == ["keys"]
     assert complete("keys", "re") == ["resolve"]
     assert complete("keys", "list", "--st") == ["--store", "--state"]
@@ -197,6 +197,8 @@ def test_bash_completes_commands_options_values_and_files(tmp_path):
     (["stats", "--store", "memory:"], "lives inside its process"),
     (["stats", "--store", "nonsense"], "sqlite:"),
     (["check"], "CONFIG is missing"),
+    (["migrate", "--from", "0"], "--from goes with --print"),
+    (["migrate", "--store", "memory:"], "lives inside its process"),
 ])
 def test_a_wrong_command_line_is_explained_on_stderr_with_exit_2(args, hint, tmp_path):
     done = hapax(*args, code=2, cwd=tmp_path)

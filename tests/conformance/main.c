@@ -1,6 +1,6 @@
 /* Usage: store_conformance memory|sqlite|fault|postgres. The last takes the address of a server, without a database, from
- * HAPAX_TEST_POSTGRES (see tests/tools/with_postgres) and makes a database for each test; without it the program
- * says so and is skipped. */
+ * HAPAX_TEST_POSTGRES (see tests/tools/with_postgres) and makes a database for each test, in which the store runs under a
+ * role that has what `hapax migrate --role` grants and no more; without it the program says so and is skipped. */
 #include "suite.h"
 
 #include "base/digest.h"
@@ -45,6 +45,22 @@ static void on_server(const char *format, unsigned world)
     PQfinish(db);
 }
 
+#define ROLE "conformance"
+
+/* Once: an empty database's tables, made by their owner. Each test gets a copy. */
+static void make_tables(void)
+{
+    char uri[400];
+    struct store_migration m = {.role = ROLE, .from = -1};
+    hapax_error err = {0};
+    on_server("CREATE ROLE " ROLE " LOGIN", 0);
+    on_server("CREATE DATABASE tables", 0);
+    snprintf(uri, sizeof uri, "%s/tables", getenv("HAPAX_TEST_POSTGRES"));
+    if (store_migrate(uri, NULL, &m, &err) != 0) {
+        fail_msg("%s: %s", uri, err.message);
+    }
+}
+
 static void open_or_fail(struct store **out, const char *uri)
 {
     hapax_error err = {0};
@@ -64,8 +80,11 @@ int world_setup(void **state)
     } else if (strcmp(world_back_end, "fault") == 0) {
         snprintf(w->uri, sizeof w->uri, "fault::memory:w%u", worlds);
     } else if (on_postgres()) {
-        on_server("CREATE DATABASE w%u", worlds);
-        snprintf(w->uri, sizeof w->uri, "%s/w%u", getenv("HAPAX_TEST_POSTGRES"), worlds);
+        if (worlds == 1) {
+            make_tables();
+        }
+        on_server("CREATE DATABASE w%u TEMPLATE tables", worlds);
+        snprintf(w->uri, sizeof w->uri, "%s/w%u?user=" ROLE, getenv("HAPAX_TEST_POSTGRES"), worlds);
     } else {
         snprintf(w->uri, sizeof w->uri, "sqlite:%s/w%u.db", files, worlds);
     }

@@ -42,7 +42,7 @@ def as_postgres():
 class PostgresServer:
     """settings: of postgresql.conf, by name. The port stays the same over restarts."""
 
-    def __init__(self, **settings):
+    def __init__(self, primary=None, **settings):
         self.binaries = binaries_folder()
         self.settings = {"max_connections": "150", "shared_buffers": "64MB", "logging_collector": "off", **settings}
         self.folder = tempfile.mkdtemp(prefix="hapax-postgres-")
@@ -53,9 +53,18 @@ class PostgresServer:
         if os.geteuid() == 0:
             user = pwd.getpwnam("postgres")
             os.chown(self.folder, user.pw_uid, user.pw_gid)
-        subprocess.run(as_postgres() + [self.binaries + "/initdb", "-D", self.data, "-U", "postgres", "-A", "trust",
-                                        "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
-                       check=True, stdout=subprocess.DEVNULL, cwd="/")
+        made = [self.binaries + "/initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+                "--locale=C.UTF-8", "--no-sync"]
+        if primary is not None:
+            made = [self.binaries + "/pg_basebackup", "-D", self.data, "-d", primary.uri(), "-R", "-c", "fast", "--no-sync"]
+        subprocess.run(as_postgres() + made, check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+    def standby(self):
+        """A hot standby of this running server, not started yet. promote() makes a primary of it."""
+        return PostgresServer(primary=self, **self.settings)
+
+    def promote(self):
+        self.sql("SELECT pg_promote()")
 
     @staticmethod
     def missing():
@@ -147,7 +156,11 @@ class PostgresServer:
             return f.read()
 
     def close(self):
-        self.stop()
+        """At once: nothing of it is needed any more."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait()
+        self.process = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self):

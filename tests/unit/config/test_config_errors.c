@@ -88,14 +88,14 @@
     X(file_needs_a_path, ROUTE "    ca: \"\"\n",                                                             \
       ":4: routes[0].ca: \"\" is not a file's path (it is empty); write the path of a file")                 \
     X(store_needs_a_known_scheme, ROUTE "store: mysql://h/db\n",                                             \
-      ":4: store: \"mysql://h/db\" is not a store (there is no such kind of store); write sqlite:PATH or "   \
-      "memory:")                                                                                             \
+      ":4: store: \"mysql://h/db\" is not a store (there is no such kind of store); write sqlite:PATH, "     \
+      "postgresql://... or memory:")                                                                         \
     X(store_file_needs_a_path, ROUTE "store: \"sqlite:\"\n",                                                 \
-      ":4: store: \"sqlite:\" is not a store (the path of the file is missing); write sqlite:PATH or "       \
-      "memory:")                                                                                             \
+      ":4: store: \"sqlite:\" is not a store (the path of the file is missing); write sqlite:PATH, "         \
+      "postgresql://... or memory:")                                                                         \
     X(fault_store_needs_another_store, ROUTE "store: fault:nth=3\n",                                         \
       ":4: store: \"fault:nth=3\" is not a store (after fault: and what is to fail, the URI of a store "     \
-      "must stand); write sqlite:PATH or memory:")                                                           \
+      "must stand); write sqlite:PATH, postgresql://... or memory:")                                         \
     X(header_name_is_a_token, ROUTE "    forward_key: Idempotency Key\n",                                    \
       ":4: routes[0].forward_key: \"Idempotency Key\" is not a header's name (it has a character that "      \
       "header names can't have); write a name such as Idempotency-Key, or none")                             \
