@@ -416,7 +416,7 @@ class Listener:
 class Gateway:
     """`hapax serve` as a process of its own, on ports that the kernel chose."""
 
-    def __init__(self, folder, config, store=None, environment=None, arguments=None):
+    def __init__(self, folder, config, store=None, environment=None, arguments=None, binary=HAPAX):
         self.folder = pathlib.Path(folder)
         self.config_path = self.folder / "hapax.yaml"
         self.log_path = self.folder / "hapax.log"
@@ -424,6 +424,7 @@ class Gateway:
         self.store = store or f"sqlite:{self.store_path}"
         self.environment = {**os.environ, **(environment or {})}
         self.arguments = arguments or ["--config", self.config_path]
+        self.binary = binary
         self.process = None
         if config is not None:
             self.write_config(config)
@@ -440,7 +441,7 @@ class Gateway:
         self.log = open(self.log_path, "ab")
         self.log_start = self.log.tell()
         self.process = subprocess.Popen(
-            [HAPAX, "serve", *self.arguments, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store",
+            [self.binary, "serve", *self.arguments, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store",
              self.store],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=self.environment, cwd=self.folder,
         )
