@@ -16,7 +16,7 @@ numbers = itertools.count(1)
 def store(server):
     """The URI of a database with the functions and a table of effects. Each test uses keys of its own."""
     uri = server.uri(server.database())
-    run([HAPAX, "keys", "forget", "--yes", "--store", uri, "no", "such"], 3)
+    run([HAPAX, "migrate", "--store", uri])
     with psycopg.connect(uri) as db:
         db.execute("CREATE TABLE effect (key text NOT NULL)")
     return uri
