@@ -36,20 +36,6 @@ def owned(server):
     return server.uri(name, f"owner_{name}"), server.uri(name, f"app_{name}"), f"app_{name}", name
 
 
-def test_many_processes_that_start_at_once_make_one_schema(server, database, upstream, start):
-    def one(i):
-        if i < 8:
-            return start(config_for(upstream), f"gateway{i}", store=database)
-        return json.loads(hapax("migrate", "--json", "--store", database).stdout)["to"]
-
-    started = at_once(10, one)
-    assert {int(versions(server, named(database))["schema"])} == set(started[8:])
-    assert 'schema "hapax" already exists' not in server.log_text()
-    answers = at_once(8, lambda i: started[i].post("/orders", "one"))
-    assert {a.status for a in answers} == {201}
-    assert len(upstream.effects("/orders")) == 1
-
-
 HOLD = """
 CREATE TABLE go (x int);
 CREATE FUNCTION hold() RETURNS event_trigger LANGUAGE plpgsql SET search_path = public AS $$
@@ -61,6 +47,29 @@ END $$;
 CREATE EVENT TRIGGER hold ON ddl_command_end WHEN TAG IN ('CREATE INDEX') EXECUTE FUNCTION hold();
 """
 MIGRATORS = "SELECT {} FROM pg_stat_activity WHERE application_name = 'hapax' AND datname = current_database() AND "
+HOLDING = MIGRATORS.format("count(*)") + "wait_event = 'PgSleep'"
+WAITING = MIGRATORS.format("count(*)") + "wait_event = 'advisory'"
+
+
+def test_many_processes_that_start_at_once_make_one_schema(server, database, upstream, start):
+    def one(i):
+        if i < 8:
+            return start(config_for(upstream), f"gateway{i}", store=database)
+        return json.loads(hapax("migrate", "--json", "--store", database).stdout)["to"]
+
+    name = named(database)
+    server.sql(HOLD, name)
+    started = []
+    thread = threading.Thread(target=lambda: started.extend(at_once(10, one)))
+    thread.start()
+    wait_until(lambda: server.sql(WAITING, name) == [["9"]], "all but one wait for the one that migrates")
+    server.sql("INSERT INTO go VALUES (1)", name)
+    thread.join(PATIENCE_S)
+    assert {int(versions(server, name)["schema"])} == set(started[8:])
+    assert 'schema "hapax" already exists' not in server.log_text()
+    answers = at_once(8, lambda i: started[i].post("/orders", "one"))
+    assert {a.status for a in answers} == {201}
+    assert len(upstream.effects("/orders")) == 1
 
 
 def test_a_migrator_that_is_killed_half_way_leaves_nothing_and_the_next_one_goes_on(server, database):
@@ -75,14 +84,12 @@ def test_a_migrator_that_is_killed_half_way_leaves_nothing_and_the_next_one_goes
     threads = [threading.Thread(target=migrate) for _ in range(2)]
     for thread in threads:
         thread.start()
-    holding = MIGRATORS.format("count(*)") + "wait_event = 'PgSleep'"
-    waiting = MIGRATORS.format("count(*)") + "wait_event = 'advisory'"
-    wait_until(lambda: server.sql(holding, name) == [["1"]] and server.sql(waiting, name) == [["1"]],
+    wait_until(lambda: server.sql(HOLDING, name) == [["1"]] and server.sql(WAITING, name) == [["1"]],
                "one migrates and the other waits for it")
     server.sql(MIGRATORS.format("pg_terminate_backend(pid)") + "wait_event = 'PgSleep'", name)
     wait_until(lambda: len(runs) == 1, "the killed one ends")
     assert runs[0].returncode == 5 and "connection was lost" in runs[0].stderr, runs[0]
-    wait_until(lambda: server.sql(holding, name) == [["1"]], "the other one migrates")
+    wait_until(lambda: server.sql(HOLDING, name) == [["1"]], "the other one migrates")
     assert server.sql("SELECT to_regclass('hapax.meta')", name) == [[""]]  # not committed yet
     server.sql("INSERT INTO go VALUES (1)", name)
     for thread in threads:
