@@ -16,12 +16,21 @@ static bool sqlstate_class(const struct postgres_store *s, const char *class)
     return strncmp(s->sqlstate, class, 2) == 0;
 }
 
+/* The session is of no more use, though its connection may stand: the server shuts down (57P01 and others), what stands
+ * between us and it lost it (08), it was made a standby (25006). And 40003: it doesn't know what became of a commit
+ * itself; then, as where the connection was lost, the witness is asked. */
+static bool server_is_lost(const struct postgres_store *s)
+{
+    return sqlstate_class(s, "57P") || sqlstate_class(s, "08") || sqlstate_is(s, "25006") ||
+           sqlstate_is(s, "40003");
+}
+
 int postgres_fail(struct postgres_store *s, const PGresult *r, hapax_error *err)
 {
     const char *code = r != NULL ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
     const char *text = r != NULL ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     snprintf(s->sqlstate, sizeof s->sqlstate, "%s", code != NULL ? code : "");
-    if (s->db == NULL || PQstatus(s->db) == CONNECTION_BAD || sqlstate_class(s, "57P") || code == NULL) {
+    if (s->db == NULL || PQstatus(s->db) == CONNECTION_BAD || code == NULL || server_is_lost(s)) {
         s->broken = true;
     }
     if (code == NULL) {
