@@ -96,7 +96,8 @@ static int connect_server(struct postgres_store *s, hapax_error *err)
 }
 
 /* Planned for look-ups by digest at any size of the table; a plan for a table that was small when it was first used
- * would walk all of it later. A frozen client must not hold its locks for ever. */
+ * would walk all of it later. A frozen client must not hold its locks for ever, nor one whose host went away in the middle
+ * of a batch, when the server waits for the rest of it. */
 static int set_up(struct postgres_store *s, hapax_error *err)
 {
     char sql[800];
@@ -105,6 +106,7 @@ static int set_up(struct postgres_store *s, hapax_error *err)
              "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;"
              "SET plan_cache_mode = force_generic_plan;"
              "SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = %lld;"
+             "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;"
              "SET default_transaction_read_only = %s; SET client_min_messages = error",
              (long long)s->busy_ms, (long long)s->busy_ms, s->read_only ? "on" : "off");
     return postgres_run(s, sql, NULL, err);
