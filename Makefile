@@ -46,10 +46,11 @@ model: ready ## The protocol of claims, every state of it, with spin
 	@tests/model/check $(BUILD)/model
 
 .PHONY: crash
-crash: ready all ## Kill the gateway under load and cut its power, again and again: ROUNDS=200 SEED=… POWER=1 (cuts only) KEEP=1
+crash: ready all ## Kill the gateway under load and cut its power, again and again: ROUNDS=200 SEED=… POWER=1 (cuts only) STORE=postgres KEEP=1
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/crash
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) tests/crash/crash.py $(if $(ROUNDS),--rounds $(ROUNDS)) \
-	    $(if $(SEED),--seed $(SEED)) $(if $(POWER),--power) $(if $(KEEP),--keep)
+	    $(if $(SEED),--seed $(SEED)) $(if $(POWER),--power) $(if $(filter postgres,$(STORE)),--postgres) \
+	    $(if $(KEEP),--keep)
 
 .PHONY: ha
 ha: ready all ## Kill the primary of a PostgreSQL cluster (Patroni, etcd, HAProxy) under load: KILLS=5 SEED=… KEEP=1

@@ -96,10 +96,13 @@ class Fault:
 class Story:
     """All that happened to the keys of one store."""
 
-    def __init__(self, asks, arrivals, kills):
+    def __init__(self, asks, arrivals, kills, store_may_stand_still=False):
         self.asks = collections.defaultdict(list)
         self.arrivals = collections.defaultdict(list)
         self.kills = kills  # (ns, text), in order
+        # Whose answer can't be stored for too long is told "unknown" (not "held": that is for good), and the gateway goes on
+        # trying.
+        self.store_may_stand_still = store_may_stand_still
         for ask in sorted(asks, key=lambda a: a.end):
             self.asks[ask.key].append(ask)
         for arrival in arrivals:
@@ -152,7 +155,7 @@ class Story:
             first < at < ask.end for at, _ in self.kills)
 
     def verdicts(self, asks, arrivals):
-        told = [ask for ask in asks if ask.verdict]
+        told = [ask for ask in asks if ask.verdict and not (self.store_may_stand_still and ask.marker == "unknown")]
         for ask in told[1:]:
             if ask.verdict != told[0].verdict:
                 yield ask.end, "a final answer that contradicts an earlier one"

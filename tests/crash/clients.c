@@ -40,7 +40,6 @@ static uint32_t key_count;
 static uint32_t hot_asks;
 
 static atomic_uint next_to_ask;
-static int end_port;
 
 /* --- One request. --- */
 
@@ -188,7 +187,7 @@ static void *ask_rest(void *arg)
     while ((at = atomic_fetch_add(&next_to_ask, 1)) < key_count) {
         bool final = false;
         for (int i = 0; i < END_TRIES && !final; i++) { /* the other payload may be the key's */
-            final = ask(c, end_port, keys[at], i % 2, "end", PATIENCE_US);
+            final = ask(c, last_port(), keys[at], i % 2, "end", PATIENCE_US);
         }
     }
     hang_up(c);
@@ -227,10 +226,9 @@ void clients_run(int count, uint64_t seed, FILE *log)
     run_threads(count, seed, client);
 }
 
-uint32_t clients_ask_all(int count, int port, FILE *log)
+uint32_t clients_ask_all(int count, FILE *log)
 {
     out = log;
-    end_port = port;
     run_threads(count, 0, ask_rest);
     return key_count;
 }

@@ -2,15 +2,17 @@
 """`make crash`: a gateway under load is killed at random instants and started anew on the same store, round after
 round, and nobody may notice more than a broken connection. See check.py for what is asked for.
 
-  crash.py [--rounds N] [--seed S] [--power] [--keep]
+  crash.py [--rounds N] [--seed S] [--power] [--postgres] [--long-freezes N] [--keep]
 
 Rounds come in segments, each with a store of its own; every second segment also cuts the power (--power: all of
-them), see powercut.c. At the end of a segment every key is asked again and the logs are judged. Instants are drawn
+them), see powercut.c. With --postgres two gateways share a
+server, and it is killed, too: see shared.py. At the end of a segment every key is asked again and the logs are judged. Instants are drawn
 from the seed, but what happens at them is the machine's: the same seed finds the same fault often, not always.
 
 A failing segment's folder (logs, store) is kept, and its seed, rounds and the history of each key are printed."""
 
 import argparse
+import functools
 import pathlib
 import random
 import shutil
@@ -133,6 +135,18 @@ class Segment:
         asks = check.read_asks(self.folder / "clients.log")
         return check.Story(asks, check.read_arrivals(self.folder / "upstream.log"), self.kills)
 
+    def counts(self, story):
+        counts = story.counts()
+        if self.power:
+            texts = [text for _, text in self.kills]
+            counts["cuts that hit the log"] = sum("hapax.db-wal" in text for text in texts)
+            counts["cuts that hit the database"] = sum(
+                "writes of hapax.db" in text.replace("hapax.db-wal", "") for text in texts)
+        return counts
+
+    def must_meet(self):
+        return MUST_MEET + (MUST_MEET_POWER if self.power else [])
+
     def describe(self):
         kind = "kills and power cuts" if self.power else "kills"
         return f"seed {self.seed}, {self.rounds} rounds of {kind}"
@@ -150,9 +164,9 @@ def report(segment, story, faults):
         print("\n".join("  " + line for line in story.history(key)))
 
 
-def run_segment(seed, rounds, power, keep):
+def run_segment(make, seed, rounds, keep):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="hapax-crash-")).resolve()
-    segment = Segment(folder, seed, rounds, power)
+    segment = make(folder, seed, rounds)
     print(segment.describe() + ": ", end="", flush=True)
     began = time.monotonic()
     try:
@@ -160,17 +174,13 @@ def run_segment(seed, rounds, power, keep):
     except BaseException:
         print(f"FAILED in round {len(segment.kills) + 1}; logs and store: {folder}")
         raise
-    counts = story.counts()
-    if power:
-        counts["cuts that hit the log"] = sum("hapax.db-wal" in text for _, text in segment.kills)
-        counts["cuts that hit the database"] = sum("writes of hapax.db" in text.replace("hapax.db-wal", "") for _, text in segment.kills)
+    counts = segment.counts(story)
     print(f"{time.monotonic() - began:.0f} s, " + ", ".join(f"{n} {what}" for what, n in counts.items()), flush=True)
     faults = story.faults()
     if faults:
         report(segment, story, faults)
         return False
-    wanted = MUST_MEET + (MUST_MEET_POWER if power else [])
-    missing = [what for what in wanted if not counts[what]] if rounds >= SEGMENT_ROUNDS else []
+    missing = [what for what in segment.must_meet() if not counts[what]] if rounds >= SEGMENT_ROUNDS else []
     if missing:
         print(f"FAILED: this run has not met: {', '.join(missing)}; logs: {folder}")
     elif keep:
@@ -185,13 +195,21 @@ def main():
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--power", action="store_true")
+    parser.add_argument("--postgres", action="store_true")
+    parser.add_argument("--long-freezes", type=int, default=0, help="so many of the rounds on PostgreSQL take 20 s")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    print(f"crash.py --seed {options.seed} --rounds {options.rounds}" + (" --power" if options.power else ""))
+    print("crash.py " + " ".join(f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+                                 for name, value in vars(options).items() if value))
     left, number = options.rounds, 0
     while left > 0:
         rounds = min(left, SEGMENT_ROUNDS)
-        if not run_segment(options.seed + number, rounds, options.power or number % 2 == 1, options.keep):
+        power = options.power or number % 2 == 1
+        make = functools.partial(Segment, power=power)
+        if options.postgres:
+            from shared import SharedSegment
+            make = functools.partial(SharedSegment, long_freezes=min(options.long_freezes, rounds))
+        if not run_segment(make, options.seed + number, rounds, options.keep):
             return 1
         left -= rounds
         number += 1

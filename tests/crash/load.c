@@ -1,6 +1,6 @@
 /* hapax_crash_load SEED CLIENTS FOLDER: says "upstream PORT", then obeys lines on its stdin:
  *
- *   port N   the gateway listens there; 0: it is down
+ *   port N   the gateway listens there; 0: it is down; several: clients spray over them
  *   stop     clients finish, and every key is asked again; says "keys N" and ends */
 #include "load.h"
 
@@ -17,7 +17,9 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int port;      /* guarded by lock */
+static int ports[GATEWAYS_MAX]; /* guarded by lock, as are the next two */
+static int port_count;
+static unsigned turn;
 static bool stopping; /* guarded by lock */
 
 uint64_t now_ns(void)
@@ -61,19 +63,39 @@ void die(const char *what)
 int gateway_port(void)
 {
     pthread_mutex_lock(&lock);
-    while (port == 0 && !stopping) {
+    while (port_count == 0 && !stopping) {
         pthread_cond_wait(&changed, &lock);
     }
-    int now = stopping ? 0 : port;
+    int now = stopping ? 0 : ports[turn++ % (unsigned)port_count];
     pthread_mutex_unlock(&lock);
     return now;
 }
 
-static void tell(int new_port, bool stop)
+int last_port(void)
 {
     pthread_mutex_lock(&lock);
-    port = stop ? port : new_port;
-    stopping = stop;
+    int now = ports[turn++ % (unsigned)port_count];
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
+/* Numbers, as in the order "port". */
+static void tell_ports(const char *text)
+{
+    pthread_mutex_lock(&lock);
+    port_count = 0;
+    char *end = NULL;
+    for (long n; port_count < GATEWAYS_MAX && (n = strtol(text, &end, 10)) > 0; text = end) {
+        ports[port_count++] = (int)n;
+    }
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void tell_stop(void)
+{
+    pthread_mutex_lock(&lock);
+    stopping = true;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
@@ -201,20 +223,18 @@ int main(int argc, char **argv)
         die("pthread_create");
     }
     char line[64];
-    int at = 0;
     while (fgets(line, sizeof line, stdin) != NULL && strcmp(line, "stop\n") != 0) {
         if (strncmp(line, "port ", 5) != 0) {
             die(line);
         }
-        at = (int)strtol(line + 5, NULL, 10);
-        tell(at, false);
+        tell_ports(line + 5);
     }
     if (feof(stdin)) {
         return 1; /* whoever gave the orders has gone */
     }
-    tell(0, true);
+    tell_stop();
     pthread_join(clients, NULL);
-    uint32_t keys = clients_ask_all(r.clients, at, r.log);
+    uint32_t keys = clients_ask_all(r.clients, r.log);
     fflush(NULL);
     printf("keys %" PRIu32 "\n", keys);
     fflush(stdout);

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { KEY_TEXT = 24, WIRE_BYTES = 64 << 10 };
+enum { KEY_TEXT = 24, WIRE_BYTES = 64 << 10, GATEWAYS_MAX = 4 };
 
 uint64_t now_ns(void);
 void pause_us(uint32_t us);
@@ -26,8 +26,10 @@ uint64_t hash(const void *bytes, size_t count);
 /* Ends the process: the load itself can't go on. */
 _Noreturn void die(const char *what);
 
-/* The gateway's port; waits while there is none. 0: the clients are to stop. */
+/* A gateway's port, one after the other; waits while there is none. 0: the clients are to stop. */
 int gateway_port(void);
+/* The same of those that were there at the end. */
+int last_port(void);
 
 /* A message read from a socket. */
 struct wire {
@@ -56,6 +58,6 @@ int upstream_start(uint64_t seed, FILE *log);
 /* Clients ask until gateway_port() gives 0. */
 void clients_run(int count, uint64_t seed, FILE *log);
 /* Every key that was ever used is asked again until it has a final answer. Returns the number of keys. */
-uint32_t clients_ask_all(int count, int port, FILE *log);
+uint32_t clients_ask_all(int count, FILE *log);
 
 #endif
