@@ -1,5 +1,5 @@
 /* Deciding: what memory knows is answered from memory, the rest takes a place in the batch; and the timers, which
- * end waits and leases and bring heartbeats and polls into the batch.
+ * end waits and leases and bring heartbeats into the batch; and the batch of polls.
  *
  * The order of the questions is a promise: other content under the same key is a mismatch before it is anything
  * else. */
@@ -35,7 +35,7 @@ static bool take_waiter(struct engine_shared *shared)
 }
 
 /* Room for `more` timers besides those that this batch will set: two for each claim (its entry's and a waiter's), one
- * for each heartbeat or poll, whose timers have been taken out. */
+ * for each heartbeat, whose timers have been taken out. */
 static int reserve_timers(struct lane *l, size_t claims, size_t more)
 {
     return timers_reserve(&l->timers, l->own_count + 2 * claims + more);
@@ -79,7 +79,7 @@ void lane_drop(struct lane *l, struct inflight *entry)
         unlink_waiter(l, op);
         lane_push_pending(l, op);
     }
-    timers_cancel(&l->timers, &entry->timer);
+    timers_cancel(entry->kind == INFLIGHT_FOREIGN ? &l->polls : &l->timers, &entry->timer);
     inflight_remove(&l->in_flight, entry);
 }
 
@@ -172,7 +172,8 @@ static void batch_claim(struct lane *l, struct engine_op *op)
         lane_finish_error(l, op, error_set(&err, HAPAX_E_BUSY, 0, "too many claims are running"), &err);
         return;
     }
-    if (inflight_reserve(&l->in_flight, claims + 1) != 0 || reserve_timers(l, claims, 0) != 0) {
+    if (inflight_reserve(&l->in_flight, claims + 1) != 0 || reserve_timers(l, claims, 0) != 0 ||
+        timers_reserve(&l->polls, claims) != 0) {
         lane_finish_error(l, op, HAPAX_E_MEMORY, NULL);
         return;
     }
@@ -252,15 +253,18 @@ static void waiter_due(struct lane *l, struct engine_op *op)
 
 static void inflight_due(struct lane *l, struct inflight *entry)
 {
-    if (entry->kind == INFLIGHT_FOREIGN) {
-        batch_own(l, entry, STORE_LOOKUP); /* settling sets the next poll */
-    } else if (lane_lease_over(l, entry)) {
+    if (lane_lease_over(l, entry)) {
         lane_drop(l, entry);
     } else if (entry->heartbeat) {
         batch_own(l, entry, STORE_EXTEND); /* settling sets the next heartbeat */
     } else {
         timers_set(&l->timers, &entry->timer, entry->lease_until_mono_ms);
     }
+}
+
+static struct inflight *entry_of_timer(struct timer *timer)
+{
+    return (struct inflight *)((char *)timer - offsetof(struct inflight, timer));
 }
 
 void lane_run_timers(struct lane *l)
@@ -270,7 +274,15 @@ void lane_run_timers(struct lane *l)
         if (timer->kind == TIMER_WAITER) {
             waiter_due(l, (struct engine_op *)((char *)timer - offsetof(struct engine_op, timer)));
         } else {
-            inflight_due(l, (struct inflight *)((char *)timer - offsetof(struct inflight, timer)));
+            inflight_due(l, entry_of_timer(timer));
         }
+    }
+}
+
+void lane_batch_polls(struct lane *l)
+{
+    struct timer *timer;
+    while (l->own_count < LANE_OWN_OPS_MAX && (timer = timers_due(&l->polls, l->now.mono_ms)) != NULL) {
+        batch_own(l, entry_of_timer(timer), STORE_LOOKUP); /* settling sets the next poll */
     }
 }

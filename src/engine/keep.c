@@ -128,7 +128,8 @@ static int note_owner(void *ctx, const struct store_owner *o)
     if (strcmp(o->text, l->shared->owner.text) == 0) {
         return 0;
     }
-    enum owner_verdict verdict = owner_judge(o->text);
+    /* A store with a clock of its own has it because it serves many hosts. */
+    enum owner_verdict verdict = owner_judge(o->text, !lane_has_store_clock(l));
     if (verdict == OWNER_DEAD) {
         r->dead[r->dead_count++] = o->number;
     } else if (verdict == OWNER_UNSURE && r->unsure_count < LANE_DEAD_MAX &&
@@ -156,6 +157,8 @@ static int recover_slice(struct lane *l, bool *more, hapax_error *err)
         code = b->abandon(l->store, owner, l->now.wall_ms, rows_max, &changed, err);
         if (code == 0 && changed < rows_max) {
             code = b->forget_owner(l->store, owner, err);
+            code = code == HAPAX_E_CONFLICT ? 0
+                                            : code; /* not all is settled yet: the next walk finds it again */
             r->dead_count--;
         }
     } else if (r->leases) {

@@ -109,7 +109,7 @@ static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
     return code;
 }
 
-static void apply_batch(struct lane *l)
+static int apply_batch(struct lane *l)
 {
     hapax_error err = {0};
     size_t n = l->batch_count;
@@ -129,13 +129,14 @@ static void apply_batch(struct lane *l)
     l->batch_count = 0;
     l->batch_claims = 0;
     l->own_count = 0;
+    return code;
 }
 
 static void serve(struct lane *l, struct moment now)
 {
     l->now = now;
     collect(l);
-    lane_run_timers(l); /* waits and leases that are over; heartbeats and polls join the batch */
+    lane_run_timers(l); /* waits and leases that are over; heartbeats join the batch */
     decide_pending(l);
     lane_flush_ports(l); /* what memory could answer does not wait for the commit */
     if (l->batch_count > 0) {
@@ -147,14 +148,39 @@ static void serve(struct lane *l, struct moment now)
     atomic_store_explicit(&l->counters.cache_bytes, l->cache.bytes, memory_order_relaxed);
 }
 
+/* For runs of other processes that somebody waits for here: a batch of their own after that of the live ops, since one
+ * that only reads locks nothing and needs no commit. */
+static void poll_others(struct lane *l)
+{
+    if (l->now.mono_ms < l->polls_rest_until_mono_ms || timers_next(&l->polls) > l->now.mono_ms) {
+        return;
+    }
+    int64_t start_us = l->shared->simulated ? 0 : clock_mono_us();
+    lane_batch_polls(l);
+    bool failed = apply_batch(l) != 0;
+    lane_flush_ports(l);
+    int64_t took_us = l->shared->simulated ? 0 : clock_mono_us() - start_us;
+    l->polls_rest_until_mono_ms = l->now.mono_ms + 2 * took_us / 1000 + (failed ? LANE_POLL_DOWN_MS : 1);
+}
+
+/* When a timer or a poll is due. */
+static int64_t next_due(const struct lane *l)
+{
+    int64_t timer = timers_next(&l->timers);
+    int64_t poll = timers_next(&l->polls);
+    poll = poll > l->polls_rest_until_mono_ms ? poll : l->polls_rest_until_mono_ms;
+    return l->polls.count > 0 && poll < timer ? poll : timer;
+}
+
 int64_t lane_turn(struct lane *l, struct moment now)
 {
     serve(l, now);
+    poll_others(l);
     int64_t house_due = lane_keep_house(l);
     if (l->pending_first != NULL || !queue_empty(&l->queue)) {
         return now.mono_ms;
     }
-    int64_t timer_due = timers_next(&l->timers);
+    int64_t timer_due = next_due(l);
     return timer_due < house_due ? timer_due : house_due;
 }
 
@@ -322,7 +348,7 @@ bool lane_help(struct lane *l)
     if (helps) {
         serve(l, now_of(l));
     }
-    bool due = timers_next(&l->timers) < l->sleeps_until_mono_ms || (l->number == 0 && lane_sweep_is_due(l));
+    bool due = next_due(l) < l->sleeps_until_mono_ms || (l->number == 0 && lane_sweep_is_due(l));
     give_back(l, !helps || due || l->pending_first != NULL || atomic_load(&l->down));
     return true;
 }
@@ -371,6 +397,7 @@ int lane_open(struct lane **out, struct engine_shared *shared, uint32_t number, 
     l->in_flight_max = o->in_flight_max / lanes > 0 ? o->in_flight_max / lanes : 1;
     queue_init(&l->queue);
     timers_init(&l->timers);
+    timers_init(&l->polls);
     int code = inflight_init(&l->in_flight);
     int cache_code = replay_cache_init(&l->cache, o->cache_off ? 0 : (size_t)(o->replay_cache_bytes / lanes));
     if (code != 0 || cache_code != 0) {
@@ -432,5 +459,6 @@ void lane_free(struct lane *l)
     inflight_free(&l->in_flight);
     replay_cache_free(&l->cache);
     timers_free(&l->timers);
+    timers_free(&l->polls);
     free(l);
 }

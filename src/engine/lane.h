@@ -15,12 +15,17 @@
 
 #include <pthread.h>
 
-#define LANE_OWN_OPS_MAX (LIMIT_BATCH_OPS_MAX / 4) /* heartbeats and polls of one batch */
+#define LANE_OWN_OPS_MAX (LIMIT_BATCH_OPS_MAX / 4) /* heartbeats, or polls, of one batch */
 #define LANE_DECIDE_MAX  (LIMIT_BATCH_OPS_MAX * 4) /* ops decided in one turn, most of them from memory */
 #define LANE_PORTS_MAX   64                        /* ports gathered before they must be flushed */
 #define LANE_DEAD_MAX    64                        /* dead owners found in one walk */
-#define LANE_POLL_MS_MIN 5
-#define LANE_POLL_MS_MAX 250
+/* The pause between two polls for a run of another process doubles from the one to the other, so that who waits has the
+ * answer within some 20 ms and a round trip. Pauses lie on a grid: what is awaited at one time shares its polls. A poll
+ * costs other lanes nothing (it only reads), and at most half of this lane's time: the next one comes after as long a pause
+ * as it took. */
+#define LANE_POLL_MS_MIN  5
+#define LANE_POLL_MS_MAX  20
+#define LANE_POLL_DOWN_MS 250 /* after one that failed */
 /* After a commit that took longer the lane's own thread is to wait: others may want to attach, or time out. */
 #define LANE_HELP_US_MAX 2000
 /* Between two slices of a sweep live operations have this many times as long as the slice took, and a while when it was
@@ -117,6 +122,8 @@ struct lane {
     struct inflight_table in_flight;
     struct replay_cache cache;
     struct timers timers;
+    struct timers polls; /* of FOREIGN entries */
+    int64_t polls_rest_until_mono_ms;
 
     size_t batch_count;
     size_t batch_claims; /* in-flight entries reserved by this batch */
@@ -167,6 +174,7 @@ void lane_flush_ports(struct lane *l);
 /* decide.c: an op becomes an answer from memory, a waiter, or a place in the batch. */
 void lane_decide(struct lane *l, struct engine_op *op);
 void lane_run_timers(struct lane *l);
+void lane_batch_polls(struct lane *l);           /* those that are due, into an empty batch */
 void lane_end_waiters(struct lane *l, int code); /* at close */
 bool lane_lease_over(const struct lane *l, const struct inflight *entry);
 void lane_attach(struct lane *l, struct inflight *entry, struct engine_op *op);

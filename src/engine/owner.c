@@ -181,7 +181,7 @@ static enum owner_verdict judge_process(const struct owner_parts *o)
     return (state == 'Z' || state == 'X') && threads <= 1 ? OWNER_DEAD : OWNER_ALIVE;
 }
 
-enum owner_verdict owner_judge(const char *text)
+enum owner_verdict owner_judge(const char *text, bool one_host)
 {
     struct owner_parts o;
     struct owner_parts self;
@@ -192,7 +192,7 @@ enum owner_verdict owner_judge(const char *text)
     }
     if (strcmp(o.boot, self.boot) != 0) {
         /* This host was started anew since. Without a machine id it may be another one of the same name. */
-        return strcmp(o.machine, "-") != 0 ? OWNER_DEAD : OWNER_UNSURE;
+        return one_host && strcmp(o.machine, "-") != 0 ? OWNER_DEAD : OWNER_UNSURE;
     }
     if (o.pid_namespace != self.pid_namespace || o.pid_namespace == 0) {
         return OWNER_UNSURE; /* another container: its process numbers mean nothing here */

@@ -44,6 +44,12 @@ static void remember(struct lane *l, const struct store_op *op, struct answer *a
     }
 }
 
+/* One of somebody else's: at the next instant that is a multiple of its pause. */
+static void poll_later(struct lane *l, struct inflight *entry)
+{
+    timers_set(&l->polls, &entry->timer, (l->now.mono_ms / entry->poll_ms + 1) * entry->poll_ms);
+}
+
 /* --- BEGIN --- */
 
 static void finish_verdict(struct lane *l, struct engine_op *op, enum engine_verdict verdict,
@@ -82,7 +88,7 @@ static void settle_running(struct lane *l, struct engine_op *op, const struct re
     if (entry == NULL && op->wait_until_mono_ms > l->now.mono_ms && !atomic_load(&l->shared->closing)) {
         entry = inflight_add(&l->in_flight, &op->id, INFLIGHT_FOREIGN, record);
         entry->poll_ms = LANE_POLL_MS_MIN;
-        timers_set(&l->timers, &entry->timer, l->now.mono_ms + entry->poll_ms);
+        poll_later(l, entry);
     }
     if (entry == NULL) {
         finish_verdict(l, op, VERDICT_IN_PROGRESS, record, NULL);
@@ -269,7 +275,7 @@ static void settle_heartbeat(struct lane *l, const struct store_op *own, int cod
 static void poll_again(struct lane *l, struct inflight *entry)
 {
     entry->poll_ms = least(entry->poll_ms * 2, LANE_POLL_MS_MAX);
-    timers_set(&l->timers, &entry->timer, l->now.mono_ms + entry->poll_ms);
+    poll_later(l, entry);
 }
 
 static void settle_poll(struct lane *l, struct store_op *own, int code)

@@ -39,6 +39,8 @@
     X(sweep)                                                                                                 \
     X(abandon)                                                                                               \
     X(register_owner)                                                                                        \
+    X(hold_owner)                                                                                            \
+    X(unheld_owner)                                                                                          \
     X(owners)                                                                                                \
     X(forget_owner)                                                                                          \
     X(list)                                                                                                  \
@@ -91,6 +93,8 @@ struct postgres_store {
     bool broken;      /* the connection must not be used again */
     char sqlstate[6]; /* of the last failure; "" when the server did not say */
     uint64_t owner;
+    uint64_t held;        /* the owner on which this session shares a lock; 0: none */
+    char owner_text[256]; /* as registered; "": not yet */
 
     /* Taken from the sequence, not yet given: the last is given first. */
     uint64_t serials[LIMIT_BATCH_OPS_MAX];
@@ -239,6 +243,8 @@ int postgres_sweep(struct store *store, int64_t now_ms, uint32_t rows_max, uint3
 int postgres_abandon(struct store *store, uint64_t owner, int64_t now_ms, uint32_t rows_max,
                      uint32_t *changed, hapax_error *err);
 int postgres_register_owner(struct store *store, const char *text, uint64_t *number, hapax_error *err);
+/* Register with the present connection, which then holds the owner: others can't forget it. Also after each reconnect. */
+int postgres_hold_owner(struct postgres_store *s, const char *text, hapax_error *err);
 int postgres_owners(struct store *store, int (*each)(void *ctx, const struct store_owner *o), void *ctx,
                     hapax_error *err);
 int postgres_forget_owner(struct store *store, uint64_t owner, hapax_error *err);

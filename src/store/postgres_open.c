@@ -208,6 +208,10 @@ static int connect(struct postgres_store *s, bool create, hapax_error *err)
     if (code == 0) {
         code = postgres_prepare_all(s, err);
     }
+    s->held = 0;
+    if (code == 0 && s->owner_text[0] != '\0') {
+        code = postgres_hold_owner(s, s->owner_text, err);
+    }
     if (code != 0) {
         disconnect(s);
     }

@@ -119,14 +119,17 @@ UPDATE hapax.meta SET value = value + 1 WHERE name = 'generation'
 -- name: generation
 SELECT value FROM hapax.meta WHERE name = 'generation'
 
--- A slice of the sweep ends early where bodies are large. A body's length is known without reading it.
+-- One node at a time: who does not get the lock at once removes nothing. A slice ends early where bodies are large. A body's
+-- length is known without reading it.
 -- name: sweep
-WITH due AS MATERIALIZED (
+WITH mine AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('hapax.sweep', 0)) AS ours
+), due AS MATERIALIZED (
     SELECT digest, coalesce(octet_length(body), 0) AS bytes
     FROM hapax.record
     WHERE state = 2 AND expires_ms <= (SELECT coalesce($1::bigint, hapax.clock_ms()))
     ORDER BY expires_ms
-    LIMIT $2::bigint
+    LIMIT CASE WHEN (SELECT ours FROM mine) THEN $2::bigint ELSE 0 END
     FOR UPDATE SKIP LOCKED
 ), slice AS (
     SELECT digest, coalesce(sum(bytes) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
@@ -134,12 +137,15 @@ WITH due AS MATERIALIZED (
 )
 DELETE FROM hapax.record r USING slice WHERE r.digest = slice.digest AND slice.before < 4194304
 
+-- One node at a time for each owner. Records that a batch has locked just now may be at their end: left to a later call.
 -- name: abandon
-WITH lost AS MATERIALIZED (
+WITH mine AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('hapax.abandon.' || $1::bigint, 0)) AS ours
+), lost AS MATERIALIZED (
     SELECT digest, t.now
     FROM hapax.record, (SELECT coalesce($2::bigint, hapax.clock_ms()) AS now OFFSET 0) t
     WHERE state = 1 AND CASE WHEN $1::bigint > 0 THEN owner = $1 ELSE lease_ms <= t.now END
-    LIMIT $3::bigint
+    LIMIT CASE WHEN (SELECT ours FROM mine) THEN $3::bigint ELSE 0 END
     FOR UPDATE OF record SKIP LOCKED
 )
 UPDATE hapax.record r SET state = 3, ended_ms = least(r.lease_ms, lost.now) FROM lost WHERE r.digest = lost.digest
@@ -154,6 +160,16 @@ WITH gone AS (
     ON CONFLICT DO NOTHING RETURNING number
 )
 SELECT number FROM made UNION ALL SELECT number FROM hapax.owner WHERE text = $1
+
+-- A session that claims for an owner ($2; 0: none any more) shares a lock on it, instead of the former one ($1; 0: none).
+-- name: hold_owner
+SELECT CASE WHEN $1::bigint > 0 THEN pg_advisory_unlock_shared(hashtextextended('hapax.owner.' || $1, 0)) END,
+       CASE WHEN $2::bigint > 0 THEN pg_advisory_lock_shared(hashtextextended('hapax.owner.' || $2, 0)) END
+
+-- No other session claims for this owner, or the division fails; nor will one before the end of the transaction. The next
+-- statement then sees all its claims: one that a dead process had sent is committed before its session ends.
+-- name: unheld_owner
+SELECT 1 / pg_try_advisory_xact_lock(hashtextextended('hapax.owner.' || $1::bigint, 0))::int
 
 -- name: owners
 SELECT number, text FROM hapax.owner ORDER BY number
@@ -189,9 +205,12 @@ WHERE state <> 2
 ORDER BY serial
 LIMIT $5::bigint
 
--- All records are counted one by one only where the table is small.
+-- All records are counted one by one only where the table is small. Sizes are asked of the server's file system, one question a
+-- gigabyte; its logs, which are not ours alone, are left out.
 -- name: stats
 SELECT (SELECT count(*) FROM hapax.record WHERE state = 1),
        (SELECT count(*) FROM hapax.record WHERE state <> 2 AND state = 3),
        CASE WHEN pg_relation_size('hapax.record') < 67108864 THEN (SELECT count(*) FROM hapax.record)
-            ELSE (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'hapax.record'::regclass) END
+            ELSE (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'hapax.record'::regclass) END,
+       (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+        WHERE relnamespace = 'hapax'::regnamespace AND relkind = 'r')

@@ -111,7 +111,7 @@ struct store_stats {
     uint64_t running; /* exact, lease past or not */
     uint64_t unknown; /* exact, as written */
     uint64_t records; /* all; may be an estimate */
-    uint64_t bytes;   /* on disk, with logs; 0 when there is no disk */
+    uint64_t bytes;   /* on disk, with logs that are the store's alone; 0 when there is no disk */
 };
 
 enum store_capability {
@@ -135,11 +135,13 @@ struct store_backend {
     int (*apply)(struct store *s, struct store_op *const *ops, size_t n, int64_t now_ms, hapax_error *err);
 
     /* Must. Remove at most rows_max done records that have expired, in one short transaction: fewer where their
-     * answers are large. *removed == 0: there are no more for now. */
+     * answers are large. *removed == 0: there is nothing to do for now: no more have expired, or another process is at
+     * it and the store lets only one sweep. */
     int (*sweep)(struct store *s, int64_t now_ms, uint32_t rows_max, uint32_t *removed, hapax_error *err);
 
     /* Must. Write down as unknown at most rows_max running records of one owner (owner > 0), or those
-     * whose lease ran out (owner 0). *changed < rows_max: done. */
+     * whose lease ran out (owner 0). *changed < rows_max: done, but for what another process has in hand at this moment
+     * (records that it has locked, or this very call): a later call finds what is left. */
     int (*abandon)(struct store *s, uint64_t owner, int64_t now_ms, uint32_t rows_max, uint32_t *changed,
                    hapax_error *err);
 
@@ -153,7 +155,8 @@ struct store_backend {
     int (*owners)(struct store *s, int (*each)(void *ctx, const struct store_owner *o), void *ctx,
                   hapax_error *err);
     /* Must. Remove an owner. No error when it is gone; HAPAX_E_CONFLICT, and it stays, while it holds a
-     * running record (lease past or not). */
+     * running record (lease past or not), or could still get one: where a back end can tell, also while another handle
+     * is registered for it. Who forgets the owner of its own handle makes no more claims with it. */
     int (*forget_owner)(struct store *s, uint64_t owner, hapax_error *err);
 
     /* Must. Call back for each row of one page, ascending by serial. Expired records are left out.

@@ -46,10 +46,12 @@ static void owners_have_numbers_that_are_never_given_again(void **state)
     assert_int_equal(list.owner[1].number, b);
     assert_int_equal(owners_of(w->s, 1).count, 1);
 
+    uint64_t c = registered(second, "c"); /* from here on no handle claims for b */
+    assert_true(c > b);
     assert_int_equal(w->s->backend->forget_owner(w->s, b, NULL), 0);
     assert_int_equal(w->s->backend->forget_owner(w->s, b, NULL), 0);
-    assert_int_equal(owners_of(w->s, 99).count, 1);
-    assert_true(registered(second, "c") > b);
+    assert_int_equal(owners_of(w->s, 99).count, 2);
+    assert_true(registered(second, "d") > c);
     store_close(second);
 }
 
@@ -324,7 +326,8 @@ static void stats_count_the_open_ones_exactly(void **state)
     assert_int_equal(stats.running, 10);
     assert_int_equal(stats.unknown, 10);
     assert_int_equal(stats.records, 30);
-    assert_int_equal(stats.bytes > 0, strcmp(world_back_end, "sqlite") == 0);
+    bool disk = strcmp(world_back_end, "sqlite") == 0 || strcmp(world_back_end, "postgres") == 0;
+    assert_int_equal(stats.bytes > 0, disk);
 }
 
 static uint64_t generation_of(struct store *s)

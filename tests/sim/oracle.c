@@ -401,7 +401,8 @@ static bool of_lane(const struct sim *s, const struct call *c, size_t node, uint
            s->targets[c->target].id.bytes[IDENTITY_BYTES - 1] % engine_lane_count(n->engine) == lane;
 }
 
-/* A waiter for another process's run polls for its end, at least every LANE_POLL_MS_MAX while the store works. One for
+/* A waiter for another process's run polls for its end, at least every LANE_POLL_MS_MAX while the store works (and
+ * LANE_POLL_DOWN_MS after it did not). One for
  * its own engine's run has no need to: it hears of the end, or of the end of the lease by the monotonic clock (a wall
  * clock that jumps may have ended it before). */
 static bool missed_the_end(const struct sim *s, const struct call *c)
@@ -416,7 +417,10 @@ static bool missed_the_end(const struct sim *s, const struct call *c)
             return false;
         }
     }
-    return still >= 0 && !s->given_up && s->now.mono_ms > since + LANE_POLL_MS_MAX;
+    int64_t pause = trouble + LANE_POLL_DOWN_MS > since + LANE_POLL_MS_MAX
+                        ? trouble + LANE_POLL_DOWN_MS - since
+                        : LANE_POLL_MS_MAX;
+    return still >= 0 && !s->given_up && s->now.mono_ms > since + pause;
 }
 
 static void check_counts(struct sim *s, size_t node, const uint32_t waiting[SIM_KEYS_MAX])
