@@ -42,6 +42,7 @@ SETTINGS = (f"Patroni: {', '.join(f'{name} {value}' for name, value in PATRONI.i
 
 
 def missing():
+    """What there is not on this machine, or None."""
     for program, package in (("etcd", "etcd-server"), ("patroni", "patroni"), ("haproxy", "haproxy")):
         if shutil.which(program, path="/usr/bin:/usr/sbin") is None:
             return f"there is no {program} (package {package}; dev/deps test)"
@@ -214,8 +215,8 @@ class Cluster:
         for node in self.nodes:
             node.start()
         servers = "".join(f"  server {n.name} 127.0.0.1:{n.port} check port {n.rest_port}\n" for n in self.nodes)
-        self.haproxy = Haproxy(self.folder, "haproxy", "tcp", "  option httpchk OPTIONS /primary\n  http-check expect status 200\n"
-                               f"  default-server {CHECK}\n" + servers)
+        self.haproxy = Haproxy(self.folder, "haproxy", "tcp", "  option httpchk OPTIONS /primary\n"
+                               f"  http-check expect status 200\n  default-server {CHECK}\n" + servers)
         self.wait_until_healthy()
 
     def close(self):
@@ -238,24 +239,20 @@ class Cluster:
         """The node that Patroni says is it, or None."""
         return next((node for node in self.nodes if node is not other_than and node.says("primary")), None)
 
-    def wait_for_primary(self, other_than):
-        return wait_until(lambda: self.primary(other_than), "another node becomes the primary", PATIENCE_S)
-
-    def is_healthy(self):
+    def healthy_primary(self):
+        """The primary when all others follow it, and one of them synchronously; else None."""
         primary = self.primary()
         if primary is None:
-            return False
+            return None
         others = [node for node in self.nodes if node is not primary]
         if not all(node.says("replica") for node in others) or not any(node.says("synchronous") for node in others):
-            return False
+            return None
         try:
-            states = primary.sql("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming' AND usename = 'replicator'")
+            states = primary.sql("SELECT sync_state FROM pg_stat_replication"
+                                 " WHERE state = 'streaming' AND usename = 'replicator'")
         except RuntimeError:
-            return False
-        return len(states) >= len(others) and ["sync"] in states
+            return None
+        return primary if len(states) >= len(others) and ["sync"] in states else None
 
     def wait_until_healthy(self):
-        """All nodes follow one primary, and one of them synchronously. A command that hangs is the machine's trouble: the
-        patience of waiting ends it."""
-        wait_until(self.is_healthy, "all nodes follow one primary, one of them synchronously", PATIENCE_S)
-        return self.primary()
+        return wait_until(self.healthy_primary, "all nodes follow one primary, one of them synchronously", PATIENCE_S)
