@@ -196,9 +196,17 @@ static int open_lanes(struct engine *e, bool private_store, hapax_error *err)
     uint32_t wanted = o->lanes != 0 ? o->lanes : private_store ? 1 : LANES_DEFAULT;
     wanted = wanted <= LANES_MAX ? wanted : LANES_MAX;
     struct store *probe;
-    int code = store_open(&probe, e->uri, &o->store, err);
+    hapax_error why = {0};
+    int code = store_open(&probe, e->uri, &o->store, &why);
     if (code != 0) {
+        if (err != NULL) {
+            *err = why;
+        }
         return code;
+    }
+    if (probe->away) {
+        e->shared.store_error = why;
+        e->shared.options.store.away = STORE_AWAY_KNOWN; /* the lanes' first probes try */
     }
     if ((probe->backend->capabilities & STORE_CAN_LANES) == 0) {
         wanted = 1;
@@ -231,7 +239,9 @@ int engine_open_without_threads(struct engine **out, const struct engine_options
     if (code != 0) {
         goto out;
     }
-    code = lane_recover_all(e->lanes[0], err);
+    if (!e->lanes[0]->store->away) {
+        code = lane_recover_all(e->lanes[0], err);
+    }
 out:
     if (code != 0) {
         free_engine(e);
@@ -411,6 +421,7 @@ int engine_store_stats(struct engine *e, struct store_stats *out, hapax_error *e
 {
     struct store_options options = e->shared.options.store;
     options.read_only = true;
+    options.away = STORE_AWAY_FAILS;
     struct store *s;
     *out = (struct store_stats){0};
     int code = store_open(&s, e->uri, &options, err);

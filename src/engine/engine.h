@@ -127,7 +127,8 @@ struct engine_options {
     void *now_ctx;
 };
 
-/* Open the store, recover (records of dead owners become unknown), start the lanes.
+/* Open the store, recover (records of dead owners become unknown), start the lanes. With options.store.away set, a store
+ * that can't be reached is waited for: it is down from the beginning, and recovered once it is there.
  * On error *out is NULL and nothing runs. */
 int engine_open(struct engine **out, const struct engine_options *options, hapax_error *err);
 /* Finish what is queued, answer waiters with HAPAX_E_CLOSED, stop the lanes. No submit may run at the same time or

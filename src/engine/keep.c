@@ -59,11 +59,29 @@ void lane_store_failed(struct lane *l, int code, const hapax_error *err)
     atomic_store(&l->down, true);
 }
 
+/* The first probe is due at once, and after it the recovery that engine_open() would have waited for. */
+void lane_begin_away(struct lane *l)
+{
+    l->probe_due_mono_ms = 0;
+    atomic_store(&l->down, true);
+}
+
+int lane_last_failure(struct lane *l, hapax_error *err)
+{
+    pthread_mutex_lock(&l->shared->error_lock);
+    *err = l->shared->store_error;
+    pthread_mutex_unlock(&l->shared->error_lock);
+    return err->code;
+}
+
 static int64_t keep_trying(struct lane *l)
 {
     if (l->now.mono_ms >= l->probe_due_mono_ms) {
         hapax_error err = {0};
+        int64_t start_us = l->shared->simulated ? 0 : clock_mono_us();
         int code = probe(l, &err);
+        int64_t took_us = l->shared->simulated ? 0 : clock_mono_us() - start_us;
+        l->fails_slowly = code != 0 && took_us > LANE_SHUN_US;
         if (code == 0) {
             lane_store_works(l);
             return l->now.mono_ms;

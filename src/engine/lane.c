@@ -92,6 +92,9 @@ static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
 {
     say_what_is_known(l, from, n);
     int64_t start_us = l->shared->simulated ? 0 : clock_mono_us();
+    if (lane_shuns_store(l)) {
+        return lane_last_failure(l, err);
+    }
     int code = l->registered ? 0 : lane_register(l, err);
     if (code == 0) {
         code = store_apply(l->store, &l->batch[from], n, l->now.wall_ms, err);
@@ -99,6 +102,7 @@ static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
     int64_t took_us = l->shared->simulated ? 0 : clock_mono_us() - start_us;
     count_batch(l, n, took_us);
     l->slow = code != 0 || took_us > LANE_HELP_US_MAX;
+    l->fails_slowly = code != 0 && took_us > LANE_SHUN_US;
     if (code != 0) {
         err->code = code;
         lane_count(&l->counters.store_errors, 1);
@@ -408,6 +412,10 @@ int lane_open(struct lane **out, struct engine_shared *shared, uint32_t number, 
     if (code != 0) {
         goto out;
     }
+    if (l->store->away) {
+        lane_begin_away(l);
+        goto out;
+    }
     code = lane_register(l, err);
     if (code != 0) {
         goto out;
@@ -421,7 +429,7 @@ out:
     l->now = now_of(l);
     l->generation_due_mono_ms = l->now.mono_ms + LANE_GENERATION_MS;
     l->sweep_due_mono_ms = l->now.mono_ms + o->sweep_every_ms;
-    l->recovery.due_mono_ms = l->now.mono_ms + LANE_RECOVER_MS;
+    l->recovery.due_mono_ms = l->now.mono_ms + (l->store->away ? 0 : LANE_RECOVER_MS);
     *out = l;
     return 0;
 }
@@ -449,7 +457,7 @@ void lane_stop(struct lane *l)
 
 void lane_free(struct lane *l)
 {
-    if (l->store != NULL && l->owner != 0) {
+    if (l->store != NULL && l->owner != 0 && !atomic_load(&l->down)) {
         /* No trace is left of an engine that holds nothing. The store refuses to forget an owner with open claims:
          * that one is found dead later. */
         hapax_error ignored;

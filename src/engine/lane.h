@@ -37,6 +37,7 @@
 #define LANE_SWEEP_OPS(rows) ((size_t)(rows)*3 / 2)
 #define LANE_GENERATION_MS   250  /* how old the knowledge of the store's generation may be at a cache hit */
 #define LANE_PROBE_MS        1000 /* how often a store that is down is tried */
+#define LANE_SHUN_US         1000000 /* see lane_shuns_store() */
 #define LANE_RECOVER_MS      10000
 /* An owner that can't be judged and registered this long ago is forgotten when it holds nothing: should it live, it
  * only loses that others recognise its death at once. Otherwise containers with ever new names would pile up. */
@@ -116,6 +117,7 @@ struct lane {
     size_t sweep_ops;                /* live ones since the last slice */
     bool sweep_full;                 /* the last slice was: there is more */
     bool slow;                       /* the last commit took longer than LANE_HELP_US_MAX, or failed */
+    bool fails_slowly;               /* the last commit or probe failed, and took longer than LANE_SHUN_US */
     struct moment now;               /* of this turn */
     struct engine_op *pending_first; /* collected, not yet decided */
     struct engine_op *pending_last;
@@ -189,10 +191,19 @@ void lane_settle(struct lane *l, size_t place, int code, const hapax_error *err)
 int lane_register(struct lane *l, hapax_error *err);
 void lane_store_failed(struct lane *l, int code, const hapax_error *err);
 void lane_store_works(struct lane *l);
+void lane_begin_away(struct lane *l); /* at open, with a store that has yet to be reached */
+int lane_last_failure(struct lane *l, hapax_error *err); /* its code */
 void lane_check_generation(struct lane *l);
 bool lane_sweep_is_due(const struct lane *l);
 int64_t lane_keep_house(struct lane *l);                /* returns when it wants to be called next */
 int lane_recover_all(struct lane *l, hapax_error *err); /* at open, before anything else */
+
+/* Is it left to the probes to find that the store works again? Where each try takes as long as a time-out (a server that
+ * has frozen, a network that swallows packets), operations would wait for one try after another. */
+static inline bool lane_shuns_store(const struct lane *l)
+{
+    return l->fails_slowly && atomic_load_explicit(&l->down, memory_order_relaxed);
+}
 
 /* Its now decides, and not this host's wall clock. */
 static inline bool lane_has_store_clock(const struct lane *l)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { WORKERS_MAX = 64, DRAIN_CHECK_MS = 20 };
+enum { WORKERS_MAX = 64, DRAIN_CHECK_MS = 20, STORE_CHECK_MS = 250 };
 
 struct gateway {
     struct shared shared;
@@ -22,6 +22,8 @@ struct gateway {
     uint32_t worker_count;
     uint32_t open_count; /* workers that opened */
     struct loop_timer *drain_timer;
+    struct loop_timer *store_timer;
+    bool store_down; /* as the log knows */
     int64_t stop_deadline_ms;
     _Atomic(unsigned) warned; /* of the store: a bit for each store_warning */
     _Atomic(uint64_t) reloads;
@@ -55,7 +57,8 @@ static int open_engine(struct gateway *g, const struct config *c, hapax_error *e
         .waiters_per_key_max = c->waiters_per_key_max,
         .replay_cache_bytes = c->replay_cache_bytes,
         .cache_off = c->replay_cache_bytes == 0,
-        .store = {.busy_ms = c->store_busy_ms,
+        .store = {.away = STORE_AWAY_WAITS,
+                  .busy_ms = c->store_busy_ms,
                   .allow_unsafe = c->allow_unsafe_store,
                   .warn = warn_of_store,
                   .warn_ctx = g},
@@ -83,6 +86,32 @@ static int open_workers(struct gateway *g, hapax_error *err)
 
 static void drain_check(void *ctx);
 
+/* The log hears of it once, when it goes and when it is back. */
+static void store_check(void *ctx)
+{
+    struct gateway *g = ctx;
+    hapax_error err = {0};
+    bool down = !engine_store_ok(g->shared.engine, &err);
+    if (down && !g->store_down) {
+        log_event(LOG_LEVEL_ERROR, "store-down", "%s", err.message);
+    } else if (!down && g->store_down) {
+        log_event(LOG_LEVEL_WARN, "store-up", "the store works again");
+    }
+    g->store_down = down;
+    loop_timer_start(g->store_timer, STORE_CHECK_MS);
+}
+
+static int open_timers(struct gateway *g, hapax_error *err)
+{
+    struct loop *l = g->workers[0].loop;
+    if (loop_timer_create(&g->drain_timer, l, drain_check, g) != 0 ||
+        loop_timer_create(&g->store_timer, l, store_check, g) != 0) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    loop_timer_start(g->store_timer, STORE_CHECK_MS);
+    return 0;
+}
+
 int gateway_open(struct gateway **out, struct config *config, hapax_error *err)
 {
     *out = NULL;
@@ -100,9 +129,7 @@ int gateway_open(struct gateway **out, struct config *config, hapax_error *err)
     g->started_wall_ms = clock_wall_ms();
     rc = open_engine(g, config, err);
     rc = rc != 0 ? rc : open_workers(g, err);
-    if (rc == 0 && loop_timer_create(&g->drain_timer, g->workers[0].loop, drain_check, g) != 0) {
-        rc = error_code(err, HAPAX_E_MEMORY);
-    }
+    rc = rc != 0 ? rc : open_timers(g, err);
     if (rc != 0) {
         gateway_close(g);
         return rc;
@@ -198,6 +225,9 @@ void gateway_close(struct gateway *g)
     }
     if (g->drain_timer != NULL) {
         loop_timer_close(g->drain_timer);
+    }
+    if (g->store_timer != NULL) {
+        loop_timer_close(g->store_timer);
     }
     for (uint32_t i = 0; i < g->open_count; i++) {
         worker_close(&g->workers[i]);

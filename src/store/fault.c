@@ -405,6 +405,7 @@ int fault_open(struct store **out, const char *rest, const struct store_options 
     f->backend.capabilities = f->inner->backend->capabilities | STORE_CAN_LOSE_COMMITS;
     f->backend.maintain = f->inner->backend->maintain != NULL ? fault_maintain : NULL;
     f->store.backend = &f->backend;
+    f->store.away = f->inner->away;
     *out = &f->store;
     return 0;
 }

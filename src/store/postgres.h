@@ -88,6 +88,8 @@ struct postgres_store {
     bool several_hosts;
     void (*warn)(void *ctx, enum store_warning what, const char *text);
     void *warn_ctx;
+    bool asks_why; /* a refusal and a server that is away differ: only while a handle is opened */
+    bool may_pass; /* the last failure to connect */
 
     PGconn *db;       /* NULL: not connected; the next call tries */
     bool broken;      /* the connection must not be used again */
@@ -145,6 +147,10 @@ int postgres_check_tables(struct postgres_store *s, bool create, hapax_error *er
 /* What the server or the connection said, as a code. `r` may be NULL: the connection is to blame. */
 int postgres_fail(struct postgres_store *s, const PGresult *r, hapax_error *err);
 int postgres_damaged(struct postgres_store *s, const char *what, hapax_error *err);
+/* After a connection was refused: set sqlstate to why, "" when the server was not reached. Tries once more to hear it. */
+void postgres_ask_why(struct postgres_store *s);
+/* After a failure to connect or to prepare: may it work later, without anybody changing a setting? */
+bool postgres_may_pass(const struct postgres_store *s);
 /* May the same batch succeed when it is run again, its transaction being gone? */
 bool postgres_worth_retrying(const struct postgres_store *s);
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool sqlstate_is(const struct postgres_store *s, const char *code)
 {
@@ -58,6 +59,42 @@ int postgres_fail(struct postgres_store *s, const PGresult *r, hapax_error *err)
 int postgres_damaged(struct postgres_store *s, const char *what, hapax_error *err)
 {
     return error_set(err, HAPAX_E_STORE_CORRUPT, 0, "%.120s: a record is damaged: %.80s", s->name, what);
+}
+
+/* libpq tells the SQLSTATE of a refusal in its message only, and only where that was asked for before. Its own messages
+ * are in English whatever the server speaks, and those about certificates come from settings. */
+void postgres_ask_why(struct postgres_store *s)
+{
+    s->sqlstate[0] = '\0';
+    bool password = PQconnectionNeedsPassword(s->db) != 0;
+    bool certificate = strstr(PQerrorMessage(s->db), "certificate") != NULL ||
+                       strstr(PQerrorMessage(s->db), "does not support SSL") != NULL;
+    if (password || certificate) {
+        snprintf(s->sqlstate, sizeof s->sqlstate, "%s", password ? "28P01" : "28000");
+        return;
+    }
+    PQsetErrorVerbosity(s->db, PQERRORS_SQLSTATE);
+    PQreset(s->db);
+    if (PQstatus(s->db) != CONNECTION_OK) {
+        const char *text = PQerrorMessage(s->db); /* "...: FATAL:  3D000", and the same for each host */
+        const char *last = NULL;
+        for (const char *p = text; (p = strstr(p, ":  ")) != NULL; p += 3) {
+            last = p + 3;
+        }
+        if (last != NULL && strcspn(last, "\n") == 5) {
+            snprintf(s->sqlstate, sizeof s->sqlstate, "%.5s", last);
+        }
+    }
+}
+
+bool postgres_may_pass(const struct postgres_store *s)
+{
+    static const char *const classes[] = {"08", "40", "53", "55", "57"};
+    bool passes = s->sqlstate[0] == '\0' ? s->broken : sqlstate_is(s, "25006"); /* a standby */
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        passes = passes || sqlstate_class(s, classes[i]);
+    }
+    return passes;
 }
 
 /* 23505: somebody else inserted an identity that this batch took for free. */

@@ -1,5 +1,6 @@
 /* Connecting: connect, refuse a server that may lose commits, check the tables, prepare; and again when a connection was lost.
- * A handle whose tables have gone does not make new ones: that store would have forgotten every key. */
+ * A handle whose tables have gone does not make new ones: that store would have forgotten every key. One
+ * that was opened while the server was away has yet to see them, and does. */
 #include "store/postgres.h"
 
 #include "base/error.h"
@@ -55,9 +56,13 @@ static int unreachable(struct postgres_store *s, hapax_error *err)
     }
     s->broken = true;
     s->sqlstate[0] = '\0';
-    return error_set(err, HAPAX_E_STORE, 0,
-                     "%.90s: no connection (%.110s); check the server, the database and who may use it",
-                     s->name, text);
+    int code = error_set(err, HAPAX_E_STORE, 0,
+                         "%.90s: no connection (%.110s); check the server, the database and who may use it",
+                         s->name, text);
+    if (s->asks_why) {
+        postgres_ask_why(s);
+    }
+    return code;
 }
 
 /* Blocks for connect_timeout a host at most (and as long as the resolver takes for names). */
@@ -213,6 +218,7 @@ static int connect(struct postgres_store *s, bool create, hapax_error *err)
         code = postgres_hold_owner(s, s->owner_text, err);
     }
     if (code != 0) {
+        s->may_pass = postgres_may_pass(s);
         disconnect(s);
     }
     return code;
@@ -224,7 +230,9 @@ int postgres_usable(struct postgres_store *s, hapax_error *err)
         return 0;
     }
     disconnect(s);
-    return connect(s, false, err);
+    int code = connect(s, s->store.away, err);
+    s->store.away = s->store.away && code != 0;
+    return code;
 }
 
 int postgres_refuse_read_only(const struct postgres_store *s, hapax_error *err)
@@ -317,15 +325,21 @@ int postgres_open(struct store **out, const char *rest, const struct store_optio
     struct postgres_store *s = NULL;
     hapax_error scratch;
     err = err != NULL ? err : &scratch;
-    int code = postgres_make(&s, rest, options, err);
-    if (code != 0) {
-        return code;
+    if (options->away == STORE_AWAY_KNOWN) {
+        s->store.away = true;
+    } else {
+        s->asks_why = options->away == STORE_AWAY_WAITS;
+        code = connect(s, true, err);
+        s->store.away = code == HAPAX_E_STORE && s->asks_why && s->may_pass;
+        s->asks_why = false;
+        code = s->store.away ? 0 : code;
     }
-    code = connect(s, true, err);
-    if (code != 0) {
-        postgres_close(&s->store);
-        return code;
-    }
-    *out = &s->store;
-    return 0;
+}
+code = connect(s, true, err);
+if (code != 0) {
+    postgres_close(&s->store);
+    return code;
+}
+*out = &s->store;
+return 0;
 }

@@ -182,6 +182,15 @@ struct store_backend {
 /* Back ends embed this as their first member. */
 struct store {
     const struct store_backend *backend;
+    bool away; /* the server has not been reached since the handle was opened */
+};
+
+/* What opening does when a server can't be reached, or can't be used for now (too many connections, a standby). That
+ * its answer is no (log-in refused, no such database, tables of another version, unsafe settings) is an error always. */
+enum store_away {
+    STORE_AWAY_FAILS,
+    STORE_AWAY_WAITS, /* the handle is `away`, and *err says why; each call fails until one can connect */
+    STORE_AWAY_KNOWN, /* the same, and it is not even tried */
 };
 
 enum store_warning {
@@ -190,6 +199,7 @@ enum store_warning {
 };
 
 struct store_options {
+    enum store_away away;
     int64_t busy_ms;   /* how long one apply() may wait for another process's lock; default 5000 when 0 */
     bool read_only;    /* for listings beside a running gateway: apply() of changes is HAPAX_E_UNSUPPORTED */
     bool caller_clock; /* for tests: now_ms is taken as given also by a back end with STORE_HAS_CLOCK */
