@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/secret.h"
 #include "cli/bench.h"
 #include "cli/output.h"
 #include "cli/stores.h"
@@ -34,8 +35,9 @@
 
 struct place {
     char uri[PATH_BYTES_MAX + 16];
-    char path[PATH_BYTES_MAX];   /* of the file; "" for a store without one */
-    char folder[PATH_BYTES_MAX]; /* made for it and removed with it; "": none */
+    char shown[PATH_BYTES_MAX + 16]; /* without a password */
+    char path[PATH_BYTES_MAX];       /* of the file; "" for a store without one */
+    char folder[PATH_BYTES_MAX];     /* made for it and removed with it; "": none */
     bool removed_after;
 };
 
@@ -107,12 +109,16 @@ static int take_place(struct place *p, const struct cli_args *args)
 {
     memset(p, 0, sizeof *p);
     const char *uri = cli_text(args, "store");
+    int rc;
     if (uri != NULL) {
-        return take_named(p, args, uri);
+        rc = take_named(p, args, uri);
+    } else if (cli_flag(args, "existing")) {
+        rc = output_usage(args->command, "--existing goes with --store, which names the store");
+    } else {
+        rc = take_temporary(p, args);
     }
-    return cli_flag(args, "existing")
-               ? output_usage(args->command, "--existing goes with --store, which names the store")
-               : take_temporary(p, args);
+    secret_show_uri(p->shown, sizeof p->shown, p->uri);
+    return rc;
 }
 
 /* --- facts --------------------------------------------------------------------------------------- */
@@ -227,7 +233,7 @@ static int report_json(const struct cli_args *args, const struct bench_plan *pla
                   facts->system.sysname, "release", facts->system.release);
     json_t *sync = facts->sync_us >= 0 ? json_integer(facts->sync_us) : json_null();
     json_t *setting =
-        json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I}", "store", output_json_text(slice_text(place->uri)),
+        json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I}", "store", output_json_text(slice_text(place->shown)),
                   "durability", facts->durability, "threads", (json_int_t)plan->threads, "keys_before",
                   (json_int_t)plan->keys_before, "repeats_percent", (json_int_t)plan->repeats, "body_bytes",
                   (json_int_t)plan->body_bytes, "seconds", (json_int_t)plan->seconds);
@@ -277,8 +283,9 @@ static int report_text(const struct bench_plan *plan, const struct place *place,
     int rc =
         output_field("machine", "%s, %ld cores, %llu MiB, %s %s", facts->cpu, facts->cores,
                      (unsigned long long)facts->memory_mib, facts->system.sysname, facts->system.release);
-    rc = rc != 0 ? rc
-                 : output_field("store", "%s%s", place->uri, place->removed_after ? " (removed again)" : "");
+    rc = rc != 0
+             ? rc
+             : output_field("store", "%s%s", place->shown, place->removed_after ? " (removed again)" : "");
     rc = rc != 0 ? rc : output_field("durability", "%s", facts->durability);
     if (rc == 0 && facts->sync_us >= 0) {
         rc = output_field("fdatasync", "%.3f ms (median, after an append of %d bytes)",

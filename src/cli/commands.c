@@ -1,4 +1,5 @@
 /* The command table and the way from argv to a command's run(). */
+#include "base/secret.h"
 #include "cli/cli.h"
 #include "cli/help.h"
 #include "cli/output.h"
@@ -185,8 +186,21 @@ static int run_group(const struct cli_command *group, const char *word)
     return unknown_command(group, word);
 }
 
+/* Everybody on the host can read a process's arguments: a store's password does not stay there. */
+static void hide_passwords(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        char *copy = secret_in_uri(argv[i]) ? strdup(argv[i]) : NULL;
+        if (copy != NULL) {
+            secret_wipe_uri(argv[i]);
+            argv[i] = copy; /* for the life of the process */
+        }
+    }
+}
+
 int cli_main(int argc, char **argv)
 {
+    hide_passwords(argc, argv);
     int skip = argc > 0 ? 1 : 0;
     int used = 0;
     const struct cli_command *command = cli_find(&cli_root, argc - skip, argv + skip, &used);

@@ -3,6 +3,7 @@
 
 #include "admin/admin.h"
 #include "base/log.h"
+#include "base/secret.h"
 #include "config/config.h"
 #include "gateway/gateway.h"
 #include "net/loop.h"
@@ -104,8 +105,10 @@ static int watch_signals(struct server *s, hapax_error *err)
 
 static void announce(const struct server *s, const struct config *c)
 {
+    char store[SECRET_SHOWN_MAX];
+    secret_show_uri(store, sizeof store, c->store);
     log_event(LOG_LEVEL_INFO, "listening", "%s (port %u), store %s, %zu route%s", c->listen,
-              gateway_port_number(s->gateway), c->store, c->route_count, c->route_count == 1 ? "" : "s");
+              gateway_port_number(s->gateway), store, c->route_count, c->route_count == 1 ? "" : "s");
     if (s->admin != NULL) {
         log_event(LOG_LEVEL_INFO, "admin", "%s (port %u)", c->admin_listen, admin_port_number(s->admin));
     }

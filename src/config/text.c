@@ -246,6 +246,11 @@ int load_value(struct value *out, struct load *l, const struct field *f, const s
     }
     const struct yaml_node *written = path != NULL ? path : n;
     show(out->shown, sizeof out->shown, path != NULL ? "the text in " : "", written->text);
+    if (f->kind == KIND_STORE && path == NULL &&
+        (memchr(written->text.ptr, '@', written->text.len) != NULL ||
+         memchr(written->text.ptr, '?', written->text.len) != NULL)) {
+        snprintf(out->shown, sizeof out->shown, "what stands here"); /* it may hold a password */
+    }
     int rc = expanded(&out->text, l, written->text, written->line);
     if (rc == 0) {
         rc = refuse_controls(l, written, out); /* before a path with a NUL in it is opened */

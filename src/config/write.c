@@ -2,6 +2,7 @@
 #include "config/write.h"
 
 #include "base/buf.h"
+#include "base/secret.h"
 #include "config/kind.h"
 
 #include <stdio.h>
@@ -59,6 +60,16 @@ int write_line(struct writer *w, const char *name, const char *text, size_t len)
     return rc != 0 ? rc : buf_append_byte(w->out, '\n');
 }
 
+/* A store's URI is when it holds a password. */
+static bool is_secret(const struct field *f, const void *base)
+{
+    const char *uri = NULL;
+    if (f->kind == KIND_STORE) {
+        memcpy(&uri, field_at_const(f, base), sizeof uri);
+    }
+    return (f->flags & FIELD_SECRET) != 0 || (uri != NULL && secret_in_uri(uri));
+}
+
 static int write_field(struct writer *w, const struct field *f, const void *base, struct buf *value)
 {
     if (field_kinds[f->kind].write == NULL) {
@@ -69,7 +80,7 @@ static int write_field(struct writer *w, const struct field *f, const void *base
     if (rc == HAPAX_E_MISSING) {
         return 0;
     }
-    if (rc == 0 && (f->flags & FIELD_SECRET) != 0) {
+    if (rc == 0 && is_secret(f, base)) {
         rc = buf_printf(w->out, "# %s is set; it is secret and not shown\n", f->name);
         return rc;
     }

@@ -28,9 +28,10 @@ static int probe(struct lane *l, hapax_error *err)
     uint64_t number;
     snprintf(text, sizeof text, "probe token=%016" PRIx64 " lane=%u", l->shared->owner.token, l->number);
     int code = b->register_owner(l->store, text, &number, err);
-    if (code == 0) {
-        code = b->forget_owner(l->store, number, err);
+    if (code != 0) {
+        return code; /* and the handle's owner is who it was */
     }
+    code = b->forget_owner(l->store, number, err);
     int back = lane_register(l, code == 0 ? err : NULL);
     return code != 0 ? code : back;
 }

@@ -325,6 +325,10 @@ int postgres_open(struct store **out, const char *rest, const struct store_optio
     struct postgres_store *s = NULL;
     hapax_error scratch;
     err = err != NULL ? err : &scratch;
+    int code = postgres_make(&s, rest, options, err);
+    if (code != 0) {
+        return code;
+    }
     if (options->away == STORE_AWAY_KNOWN) {
         s->store.away = true;
     } else {
@@ -332,14 +336,11 @@ int postgres_open(struct store **out, const char *rest, const struct store_optio
         code = connect(s, true, err);
         s->store.away = code == HAPAX_E_STORE && s->asks_why && s->may_pass;
         s->asks_why = false;
-        code = s->store.away ? 0 : code;
     }
-}
-code = connect(s, true, err);
-if (code != 0) {
-    postgres_close(&s->store);
-    return code;
-}
-*out = &s->store;
-return 0;
+    if (code != 0 && !s->store.away) {
+        postgres_close(&s->store);
+        return code;
+    }
+    *out = &s->store;
+    return 0;
 }

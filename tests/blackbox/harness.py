@@ -421,7 +421,7 @@ class Gateway:
         self.config_path = self.folder / "hapax.yaml"
         self.log_path = self.folder / "hapax.log"
         self.store_path = self.folder / "hapax.db"
-        self.store = store or f"sqlite:{self.store_path}"
+        self.store = f"sqlite:{self.store_path}" if store is None else store  # "": the configuration says it
         self.environment = {**os.environ, **(environment or {})}
         self.arguments = arguments or ["--config", self.config_path]
         self.binary = binary
@@ -441,8 +441,8 @@ class Gateway:
         self.log = open(self.log_path, "ab")
         self.log_start = self.log.tell()
         self.process = subprocess.Popen(
-            [self.binary, "serve", *self.arguments, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store",
-             self.store],
+            [self.binary, "serve", *self.arguments, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+             *(["--store", self.store] if self.store else [])],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=self.environment, cwd=self.folder,
         )
 

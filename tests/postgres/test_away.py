@@ -4,14 +4,13 @@ answers keyed requests with 503 and forwards none, serves everything else, and g
 import concurrent.futures
 import contextlib
 import itertools
-import signal
 import subprocess
 import threading
 import time
 
 import psycopg
 import pytest
-from harness import HAPAX, PATIENCE_S, Answer, config_for, is_sanitized, wait_until
+from harness import HAPAX, PATIENCE_S, config_for, is_sanitized, wait_until
 from postgres_server import PostgresServer
 
 numbers = itertools.count(1)
@@ -30,6 +29,8 @@ def own_server():
             hba.write("local all all trust\nhost all postgres all trust\nhost all all all scram-sha-256\n")
         running.sql("SELECT pg_reload_conf()")
         yield running
+        if running.process is not None:
+            running.kill()  # nobody waits for its last checkpoint
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ def test_a_mistake_in_the_configuration_ends_the_start(case, words, away, store,
     assert "right@" not in done.stderr and "wr0ng" not in done.stderr
 
 
-NEWER = "UPDATE hapax.version SET number = number + 100"
+NEWER = "UPDATE hapax.meta SET value = value + 100"
 
 
 # --- full, read-only --------------------------------------------------------------------------------------------------
@@ -289,5 +290,3 @@ def test_a_frozen_database_holds_up_nothing_else(away, store, upstream, start):
     must_recover(gateway, keys[-1:])
     for key in keys[:-1]:  # held claims may have been written after all, and are taken back
         wait_until(lambda key=key: gateway.post("/orders", key).status == 201, "a refused key is free")
-    assert signal.SIGTERM and gateway.process.poll() is None
-    assert isinstance(upstream.answer, Answer)
