@@ -158,8 +158,8 @@ def report(segment, story, faults):
     for key in list(dict.fromkeys(f.key for f in faults))[:KEYS_SHOWN]:
         print(f"\nkey {key}:")
         for fault in [f for f in faults if f.key == key][:FAULTS_SHOWN]:
-            number = 1 + sum(at < fault.at for at, _ in segment.kills)
-            print(f"  {fault.at / 1e9:.6f}  round {number}: {fault.text}")
+            before = [text for at, text in segment.kills if at < fault.at]
+            print(f"  {fault.at / 1e9:.6f}  {fault.text} (after {before[-1] if before else 'nothing'})")
         print("history:")
         print("\n".join("  " + line for line in story.history(key)))
 
@@ -172,7 +172,8 @@ def run_segment(make, seed, rounds, keep):
     try:
         story = segment.run()
     except BaseException:
-        print(f"FAILED in round {len(segment.kills) + 1}; logs and store: {folder}")
+        after = segment.kills[-1][1] if segment.kills else "nothing"
+        print(f"FAILED after {after}; logs and store: {folder}")
         raise
     counts = segment.counts(story)
     print(f"{time.monotonic() - began:.0f} s, " + ", ".join(f"{n} {what}" for what, n in counts.items()), flush=True)
