@@ -437,6 +437,36 @@ static void an_unsafe_setting_is_refused(void **state)
     assert_null(s);
 }
 
+static void count_warning(void *ctx, enum store_warning what, const char *text)
+{
+    assert_int_equal(what, STORE_WARN_UNSAFE);
+    assert_non_null(strstr(text, "synchronous_commit is off"));
+    ++*(int *)ctx;
+}
+
+static void an_unsafe_setting_that_is_allowed_is_told_at_each_connection_that_writes(void **state)
+{
+    (void)state;
+    char sql[100];
+    int warnings = 0;
+    snprintf(sql, sizeof sql, "ALTER DATABASE u%u SET synchronous_commit = off", databases);
+    in_world(sql);
+    struct store_options options = {.allow_unsafe = true, .warn = count_warning, .warn_ctx = &warnings};
+    struct store *s = NULL;
+    assert_int_equal(store_open(&s, uri, &options, NULL), 0);
+    assert_int_equal(warnings, 1);
+    in_world(KILL);
+    struct store_op op = claim(1);
+    assert_int_equal(apply_one(s, &op), 0);
+    assert_int_equal(warnings, 2);
+    store_close(s);
+    options.read_only = true;
+    options.allow_unsafe = false;
+    assert_int_equal(store_open(&s, uri, &options, NULL), 0);
+    assert_int_equal(warnings, 2);
+    store_close(s);
+}
+
 static void newer_tables_are_used_as_long_as_they_serve_this_version(void **state)
 {
     (void)state;
@@ -504,6 +534,8 @@ int main(void)
         cmocka_unit_test_setup(a_batch_that_was_given_up_cannot_be_committed, setup),
         cmocka_unit_test_setup(handles_in_opposite_order_do_not_deadlock, setup),
         cmocka_unit_test_setup(an_unsafe_setting_is_refused, setup),
+        cmocka_unit_test_setup(an_unsafe_setting_that_is_allowed_is_told_at_each_connection_that_writes,
+                               setup),
         cmocka_unit_test_setup(newer_tables_are_used_as_long_as_they_serve_this_version, setup),
         cmocka_unit_test_setup(tables_without_a_version_are_damaged_not_migrated, setup),
         cmocka_unit_test_setup(a_role_that_may_not_make_the_tables_is_told_of_migrate, setup),
