@@ -69,7 +69,9 @@ void postgres_ask_why(struct postgres_store *s)
     bool password = PQconnectionNeedsPassword(s->db) != 0;
     bool certificate = strstr(PQerrorMessage(s->db), "certificate") != NULL ||
                        strstr(PQerrorMessage(s->db), "does not support SSL") != NULL;
-    if (password || certificate) {
+    bool invalid =
+        strncmp(PQerrorMessage(s->db), "invalid ", strlen("invalid ")) == 0; /* a value in the URI */
+    if (password || certificate || invalid) {
         snprintf(s->sqlstate, sizeof s->sqlstate, "%s", password ? "28P01" : "28000");
         return;
     }

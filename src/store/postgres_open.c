@@ -54,11 +54,14 @@ static int unreachable(struct postgres_store *s, hapax_error *err)
     for (char *p = text; (p = strchr(p, '\n')) != NULL;) {
         *p = ';';
     }
+    /* 'connection to server at "HOST" (ADDRESS), port PORT failed: ...': of one host, that is known. */
+    const char *cause = s->several_hosts ? NULL : strstr(text, " failed: ");
+    cause = cause != NULL ? cause + strlen(" failed: ") : text;
     s->broken = true;
     s->sqlstate[0] = '\0';
     int code = error_set(err, HAPAX_E_STORE, 0,
                          "%.90s: no connection (%.110s); check the server, the database and who may use it",
-                         s->name, text);
+                         s->name, cause);
     if (s->asks_why) {
         postgres_ask_why(s);
     }
