@@ -16,6 +16,7 @@
 #define MAINTAIN_ERROR_MS 1000
 #define LANES_MAX         64
 #define LANES_DEFAULT     4
+#define STORE_PATIENCE_MS 5000 /* where options.store.busy_ms says nothing */
 
 struct engine {
     struct engine_shared shared;
@@ -376,18 +377,31 @@ struct lane *engine_lane(struct engine *e, uint32_t number)
     return e->lanes[number];
 }
 
+/* A store that stands still makes no error, either, until its own time-outs are over. */
+static bool waits_for_long(const struct lane *l)
+{
+    int64_t since_us = atomic_load_explicit(&l->asked_us, memory_order_relaxed);
+    int64_t patience_ms =
+        l->shared->options.store.busy_ms > 0 ? l->shared->options.store.busy_ms : STORE_PATIENCE_MS;
+    return since_us > 0 && clock_mono_us() - since_us > patience_ms * 1000;
+}
+
 bool engine_store_ok(struct engine *e, hapax_error *err)
 {
     bool ok = true;
+    bool stands = false;
     for (uint32_t i = 0; i < e->lane_count; i++) {
         ok = ok && !atomic_load(&e->lanes[i]->down);
+        stands = stands || waits_for_long(e->lanes[i]);
     }
-    if (!ok && err != NULL) {
+    if (ok && stands) {
+        error_set(err, HAPAX_E_STORE, 0, "the store does not answer");
+    } else if (!ok && err != NULL) {
         pthread_mutex_lock(&e->shared.error_lock);
         *err = e->shared.store_error;
         pthread_mutex_unlock(&e->shared.error_lock);
     }
-    return ok;
+    return ok && !stands;
 }
 
 static uint64_t read_counter(_Atomic(uint64_t) *counter)

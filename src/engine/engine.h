@@ -143,7 +143,8 @@ int engine_submit(struct engine *e, struct engine_op *op);
  * turn itself, and call-backs that belong on the lane's thread (ops without a port, ports' `wake`) run in here. */
 int engine_submit_and_help(struct engine *e, struct engine_op *op);
 
-/* Is the store usable now? The last batch succeeded (or none was needed). While it is down, a lane tries again
+/* Is the store usable now? The last batch succeeded (or none was needed), and none waits for longer than
+ * options.store.busy_ms. While it is down, a lane tries again
  * about once a second with its own reads. Any thread. The message of the last failure in *err. */
 bool engine_store_ok(struct engine *e, hapax_error *err);
 

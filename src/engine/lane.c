@@ -95,10 +95,12 @@ static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
     if (lane_shuns_store(l)) {
         return lane_last_failure(l, err);
     }
+    atomic_store_explicit(&l->asked_us, start_us, memory_order_relaxed);
     int code = l->registered ? 0 : lane_register(l, err);
     if (code == 0) {
         code = store_apply(l->store, &l->batch[from], n, l->now.wall_ms, err);
     }
+    atomic_store_explicit(&l->asked_us, 0, memory_order_relaxed);
     int64_t took_us = l->shared->simulated ? 0 : clock_mono_us() - start_us;
     count_batch(l, n, took_us);
     l->slow = code != 0 || took_us > LANE_HELP_US_MAX;

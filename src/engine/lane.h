@@ -108,8 +108,9 @@ struct lane {
     bool has_thread;
 
     struct queue queue;
-    _Atomic(uint32_t) state; /* enum lane_state; a futex */
-    _Atomic(bool) down;      /* the last batch failed and no later one or probe succeeded */
+    _Atomic(uint32_t) state;   /* enum lane_state; a futex */
+    _Atomic(bool) down;        /* the last batch failed and no later one or probe succeeded */
+    _Atomic(int64_t) asked_us; /* since when it waits for the store's answer to a batch; 0: it does not */
     struct lane_counters counters;
 
     int64_t sleeps_until_mono_ms;

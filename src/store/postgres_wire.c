@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 /* What the server may take beyond the time that it may wait for locks. */
-#define ANSWER_MS_MAX 15000
+#define ANSWER_MS_MAX 5000
 
 const char *const postgres_statement_names[PG_COUNT] = {
 #define POSTGRES_STATEMENT_NAME(name) #name,

@@ -76,6 +76,18 @@ def test_behind_a_lane_that_stands_requests_are_refused_at_the_limit_and_the_res
     wait_until(lambda: gateway.metric("hapax_queued") == 0, "nothing is left")
 
 
+def test_a_store_that_stands_is_not_ready_although_nothing_failed(start, upstream, trouble):
+    gateway = start(config_for(upstream, timeouts="{store: 1s}"), store=trouble.uri)
+    trouble.begin(BEFORE)
+    asked = Asked(gateway, "k")
+    wait_until(lambda: gateway.admin("/readyz").status == 503, "the store is taken for down")
+    assert gateway.metric("hapax_store_errors_total") == 0 and asked.answer is None
+    wait_until(lambda: "store-down: the store does not answer" in gateway.log_text(), "the log says so")
+    trouble.end()
+    assert (asked.result().status, asked.result().marker) == (201, "executed")
+    wait_until(lambda: gateway.admin("/readyz").status == 200, "the store is back")
+
+
 @pytest.mark.parametrize("end", ["goes on", "is killed"])
 def test_a_claim_that_is_durable_but_was_not_told(start, upstream, trouble, end):
     """Its request was never forwarded; after a crash nobody can know that, so it is held."""
