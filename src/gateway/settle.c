@@ -135,6 +135,8 @@ static void on_settled(struct engine_op *op)
          * so unknown, it is free. */
         e->settle = SETTLE_FREE;
         submit_settlement(e);
+    } else if (op->code == HAPAX_E_NOT_FOUND && e->settle == SETTLE_FREE) {
+        settled(e, false); /* it is free: an earlier try was committed, and nobody could tell */
     } else if (op->code == HAPAX_E_STALE || op->code == HAPAX_E_NOT_FOUND || op->code == HAPAX_E_CONFLICT) {
         settled(e, true);
     } else {

@@ -7,6 +7,7 @@ HAPAX_FAULT_PLACES=n takes about n places of each fault; 0: every one."""
 import itertools
 import os
 import pathlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -106,3 +107,23 @@ def test_the_server_soon_notices_a_host_that_is_gone(server, database, upstream,
         return len(timers) > before and all(t is not None and t <= 10 for t in timers)
 
     wait_until(all_are_watched, "keep-alive timers")  # another timer runs while something is under way
+
+
+def test_a_release_that_was_made_though_nobody_heard_of_it_is_a_release(server, proxy, upstream, start):
+    """The server stays away after the commit, and the release is asked for again when it is back."""
+    gateway = start(config_for(upstream, **CONFIG), store=proxy.uri(server.database()))
+    log = 0  # its length before the present request
+    for place in range(16, 44, 2):  # somewhere there the commit is
+        def answer(_, place=place):
+            proxy.arm("swallow", place, stay=True)
+            return Answer(503)
+
+        upstream.answer = answer
+        with ThreadPoolExecutor(1) as one:
+            asked = one.submit(gateway.post, "/orders", f"k{place}")
+            wait_until(lambda: asked.done() or "settlement-delayed" in gateway.log_since_start()[log:], "a release in doubt")
+            proxy.disarm()
+            told = asked.result()
+        log = len(gateway.log_since_start())
+        assert (told.status, told.marker) == (503, "released"), (place, told)
+        wait_until(lambda: gateway.admin("/readyz").status == 200, "it is ready again")
