@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "engine/engine.h"
+#include "engine/lane.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -308,6 +309,7 @@ static int measure(struct run *r, struct bench_found *out, hapax_error *err)
     engine_stats(engine_of_handle(r->handle), &after);
     out->batches = after.batches - before.batches;
     out->batch_ops = after.batch_ops - before.batch_ops;
+    out->lanes = engine_lane_count(engine_of_handle(r->handle));
     out->full = !out->interrupted && atomic_load(&r->made) >= r->made_max;
     return code;
 }

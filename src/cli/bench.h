@@ -34,6 +34,7 @@ struct bench_found {
     int64_t elapsed_us;
     uint64_t batches; /* of the store, while measured */
     uint64_t batch_ops;
+    unsigned lanes;
     uint64_t written_bytes; /* by this process to disks, while measured */
     bool interrupted;       /* by a signal */
     bool full;              /* records_max was reached */

@@ -38,6 +38,8 @@ struct place {
     char shown[PATH_BYTES_MAX + 16]; /* without a password */
     char path[PATH_BYTES_MAX];       /* of the file; "" for a store without one */
     char folder[PATH_BYTES_MAX];     /* made for it and removed with it; "": none */
+    const char *durability;
+    bool on_disk; /* records may be as many as fit there */
     bool removed_after;
 };
 
@@ -60,6 +62,30 @@ static void leave_place(const struct place *p)
     }
 }
 
+static void describe_file(struct place *p)
+{
+    p->durability = "SQLite WAL, synchronous=FULL: each claim and each answer is synced";
+    p->on_disk = true;
+}
+
+static bool is_server(const char *uri)
+{
+    return strstr(uri, "postgresql://") != NULL || strstr(uri, "postgres://") != NULL;
+}
+
+/* Tables on a server are never removed from here: another program may have begun to use them meanwhile. */
+static int take_server(struct place *p, const struct cli_args *args)
+{
+    if (!cli_flag(args, "existing")) {
+        output_message(args->command, "records would be added to the tables of that database: "
+                                      "name a database of its own for it, and say --existing");
+        return CLI_CONFLICT;
+    }
+    p->durability = "PostgreSQL, synchronous commits: each claim and each answer is in its log";
+    p->on_disk = true;
+    return CLI_OK;
+}
+
 static int take_temporary(struct place *p, const struct cli_args *args)
 {
     const char *dir = cli_given(args, "dir") ? cli_text(args, "dir") : ".";
@@ -75,6 +101,7 @@ static int take_temporary(struct place *p, const struct cli_args *args)
     }
     snprintf(p->path, sizeof p->path, "%.*s/bench.db", (int)sizeof p->path - 16, p->folder);
     snprintf(p->uri, sizeof p->uri, "sqlite:%s", p->path);
+    describe_file(p);
     p->removed_after = true;
     return CLI_OK;
 }
@@ -89,9 +116,14 @@ static int take_named(struct place *p, const struct cli_args *args, const char *
         return output_usage(args->command, "--store is too long");
     }
     snprintf(p->uri, sizeof p->uri, "%s", uri);
+    if (is_server(uri)) {
+        return take_server(p, args);
+    }
     if (path == NULL) {
+        p->durability = "none: the store is memory";
         return CLI_OK;
     }
+    describe_file(p);
     snprintf(p->path, sizeof p->path, "%s", path);
     struct stat status;
     bool there = lstat(path, &status) == 0;
@@ -128,8 +160,7 @@ struct facts {
     long cores;
     uint64_t memory_mib;
     struct utsname system;
-    int64_t sync_us; /* median of fdatasync after an append; -1: no disk, or it could not be measured */
-    const char *durability;
+    int64_t sync_us; /* median of fdatasync after an append; -1: no disk of ours, or not measured */
 };
 
 static void read_cpu(char *out)
@@ -201,8 +232,6 @@ static void read_facts(struct facts *f, const struct place *p)
     f->memory_mib = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) >> 20;
     uname(&f->system);
     f->sync_us = time_disk(p->path);
-    f->durability = p->path[0] != '\0' ? "SQLite WAL, synchronous=FULL: each claim and each answer is synced"
-                                       : "none: the store is memory";
 }
 
 /* --- the report ---------------------------------------------------------------------------------- */
@@ -232,21 +261,23 @@ static int report_json(const struct cli_args *args, const struct bench_plan *pla
                   (json_int_t)facts->cores, "memory_mib", (json_int_t)facts->memory_mib, "system",
                   facts->system.sysname, "release", facts->system.release);
     json_t *sync = facts->sync_us >= 0 ? json_integer(facts->sync_us) : json_null();
-    json_t *setting =
-        json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I}", "store", output_json_text(slice_text(place->shown)),
-                  "durability", facts->durability, "threads", (json_int_t)plan->threads, "keys_before",
-                  (json_int_t)plan->keys_before, "repeats_percent", (json_int_t)plan->repeats, "body_bytes",
-                  (json_int_t)plan->body_bytes, "seconds", (json_int_t)plan->seconds);
+    bool ours = !is_server(place->uri); /* what a server writes, only the server knows */
+    json_t *written = ours ? json_real(ratio(f->written_bytes, f->pair.total)) : json_null();
+    json_t *setting = json_pack(
+        "{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "store", output_json_text(slice_text(place->shown)),
+        "durability", place->durability, "lanes", (json_int_t)f->lanes, "threads", (json_int_t)plan->threads,
+        "keys_before", (json_int_t)plan->keys_before, "repeats_percent", (json_int_t)plan->repeats,
+        "body_bytes", (json_int_t)plan->body_bytes, "seconds", (json_int_t)plan->seconds);
     json_t *times =
         json_pack("{s:o, s:o, s:o, s:o}", "claim", json_times(&f->claim), "complete",
                   json_times(&f->complete), "pair", json_times(&f->pair), "replay", json_times(&f->replay));
-    return output_json(
-        args->command,
-        json_pack("{s:o, s:o, s:o, s:f, s:b, s:f, s:f, s:f, s:f, s:o}", "machine", machine, "fdatasync_us",
-                  sync, "setting", setting, "elapsed_s", (double)f->elapsed_us / 1e6, "interrupted",
-                  f->interrupted, "pairs_per_s", per_second(f->pair.total, f), "replays_per_s",
-                  per_second(f->replay.total, f), "batch_operations", ratio(f->batch_ops, f->batches),
-                  "written_bytes_per_pair", ratio(f->written_bytes, f->pair.total), "us", times));
+    return output_json(args->command, json_pack("{s:o, s:o, s:o, s:f, s:b, s:f, s:f, s:f, s:o, s:o}",
+                                                "machine", machine, "fdatasync_us", sync, "setting", setting,
+                                                "elapsed_s", (double)f->elapsed_us / 1e6, "interrupted",
+                                                f->interrupted, "pairs_per_s", per_second(f->pair.total, f),
+                                                "replays_per_s", per_second(f->replay.total, f),
+                                                "batch_operations", ratio(f->batch_ops, f->batches),
+                                                "written_bytes_per_pair", written, "us", times));
 }
 
 static int add_times(struct output_table *t, const char *name, const struct histogram *h)
@@ -286,7 +317,7 @@ static int report_text(const struct bench_plan *plan, const struct place *place,
     rc = rc != 0
              ? rc
              : output_field("store", "%s%s", place->shown, place->removed_after ? " (removed again)" : "");
-    rc = rc != 0 ? rc : output_field("durability", "%s", facts->durability);
+    rc = rc != 0 ? rc : output_field("durability", "%s", place->durability);
     if (rc == 0 && facts->sync_us >= 0) {
         rc = output_field("fdatasync", "%.3f ms (median, after an append of %d bytes)",
                           (double)facts->sync_us / 1000, SYNC_BYTES);
@@ -299,8 +330,12 @@ static int report_text(const struct bench_plan *plan, const struct place *place,
     if (rc == 0 && plan->repeats > 0) {
         rc = output_field("replays/s", "%.0f", per_second(f->replay.total, f));
     }
-    rc = rc != 0 ? rc : output_field("batch", "%.1f operations", ratio(f->batch_ops, f->batches));
-    rc = rc != 0 ? rc : output_field("written", "%.0f bytes a pair", ratio(f->written_bytes, f->pair.total));
+    rc = rc != 0
+             ? rc
+             : output_field("batch", "%.1f operations, %u lanes", ratio(f->batch_ops, f->batches), f->lanes);
+    if (rc == 0 && !is_server(place->uri)) {
+        rc = output_field("written", "%.0f bytes a pair", ratio(f->written_bytes, f->pair.total));
+    }
     return rc != 0 ? rc : report_times(f);
 }
 
@@ -308,7 +343,6 @@ static int report_text(const struct bench_plan *plan, const struct place *place,
 
 static int read_plan(struct bench_plan *plan, const struct cli_args *args, const struct place *place)
 {
-    bool file = place->path[0] != '\0';
     *plan = (struct bench_plan){.uri = place->uri,
                                 .seconds = cli_number(args, "seconds", 0),
                                 .threads = (unsigned)cli_number(args, "threads", 0),
@@ -317,7 +351,7 @@ static int read_plan(struct bench_plan *plan, const struct cli_args *args, const
                                 .body_bytes = (size_t)cli_number(args, "body", 0),
                                 .ttl_ms = cli_flag(args, "existing") ? TTL_EXISTING_MS : TTL_MS,
                                 .progress = isatty(STDERR_FILENO)};
-    uint64_t room = file ? FILE_BYTES_MAX : MEMORY_BYTES_MAX;
+    uint64_t room = place->on_disk ? FILE_BYTES_MAX : MEMORY_BYTES_MAX;
     plan->records_max = room / (RECORD_BYTES + plan->body_bytes);
     if (plan->keys_before >= plan->records_max) {
         return output_usage(
@@ -381,9 +415,8 @@ static const struct cli_option options[] = {
      .letter = 's',
      .kind = CLI_TEXT,
      .value = "URI",
-     .help = "the store, sqlite:PATH or memory:; a file that is not there yet is removed again. Default: a "
-             "temporary "
-             "SQLite file in --dir"},
+     .help = "the store, sqlite:PATH, memory: or postgresql://...; a file that is not there yet is removed "
+             "again, a database needs --existing. Default: a temporary SQLite file in --dir"},
     {.name = "existing",
      .kind = CLI_FLAG,
      .help = "use --store although it exists; what is added to it expires after an hour"},
