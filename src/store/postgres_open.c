@@ -111,7 +111,8 @@ static int set_up(struct postgres_store *s, hapax_error *err)
     char sql[800];
     snprintf(sql, sizeof sql,
              "SET default_transaction_isolation = 'read committed'; SET search_path = pg_catalog;"
-             "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;"
+             "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET "
+             "enable_mergejoin = off; SET jit = off;"
              "SET plan_cache_mode = force_generic_plan;"
              "SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = %lld;"
              "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;"
