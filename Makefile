@@ -89,9 +89,9 @@ asan tsan: ready ## The whole suite under AddressSanitizer + UBSan, or ThreadSan
 fuzz: ready ## Fuzz one target: T=target [S=seconds]; without T, list them
 	@dev/fuzz $(T) $(S)
 
-bench: all ## Speed beside nginx and Redis, in one run: ONLY=all SECONDS=5 ROUNDS=3; see docs/BENCHMARKS.md
+bench: all ## Speed beside nginx and Redis, in one run: ONLY=all SECONDS=5 ROUNDS=3 STORE=postgres; see docs/BENCHMARKS.md
 	@dev/deps bench
-	@bench/run $(if $(ONLY),--only $(ONLY)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+	@bench/run $(if $(STORE),--store $(STORE)) $(if $(ONLY),--only $(ONLY)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 docs: all ## Regenerate docs/CONFIG.md, man pages and shell completion
 	@dev/docs

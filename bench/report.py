@@ -172,8 +172,8 @@ TARGETS = [
 ]
 
 
-def check_targets(parts):
-    for what, find, bound, more, form in TARGETS:
+def check_targets(parts, targets):
+    for what, find, bound, more, form in targets:
         seen = find(parts)
         met = None if seen is None else seen >= bound if more else seen <= bound
         yield {"target": what, "bound": ("at least " if more else "at most ") + form.format(bound),

@@ -35,7 +35,7 @@ def measure_keys(bench):
     for name, count in [("few", few), ("many", bench.options.keys)]:
         store = bench.run / f"{name}.db"
         filled.append(fill(store, count, time.time() + DAY_S))
-        subjects.append((count, start_hapax(bench.servers, bench.run, upstream, name, store)))
+        subjects.append((count, start_hapax(bench.servers, bench.run, upstream, name, f"sqlite:{store}")))
     rows = []
     for connections in bench.options.connections:
         turns = {count: [] for count, _ in subjects}
@@ -83,7 +83,7 @@ def measure_expiry(bench):
     upstream = start_upstream(bench.servers, bench.run).port
     store = bench.run / "expiring.db"
     expires_s = fill_to_expire(bench, store)
-    hapax = start_hapax(bench.servers, bench.run, upstream, "expiring", store)
+    hapax = start_hapax(bench.servers, bench.run, upstream, "expiring", f"sqlite:{store}")
     turn = lambda: wrk(hapax.port, CONNECTIONS, seconds)
     removed = lambda: metric(hapax.admin, "hapax_records_expired_total")
     note(f"waiting until shortly before {count:,} keys expire")

@@ -44,7 +44,7 @@ PROXY_PASS = NGINX_HEAD + """  upstream up {{ server 127.0.0.1:{upstream}; keepa
 
 CONFIG = """listen: 127.0.0.1:{port}
 admin: {{listen: 127.0.0.1:{admin}}}
-store: "sqlite:{store}"
+store: "{store}"
 routes:
   - {{name: orders, path: /, to: "http://127.0.0.1:{upstream}", tenant: none}}
 """
@@ -82,10 +82,10 @@ def start_proxy(servers, run, upstream):
 
 
 def start_hapax(servers, run, upstream, name="hapax", store=None, under=()):
-    """`under`: a command that runs the gateway, such as valgrind."""
+    """`store`: its URI; by default a new file. `under`: a command that runs the gateway, such as valgrind."""
     port, admin = free_ports(2)
     config = run / f"{name}.yaml"
-    config.write_text(CONFIG.format(port=port, admin=admin, upstream=upstream, store=store or run / f"{name}.db"))
+    config.write_text(CONFIG.format(port=port, admin=admin, upstream=upstream, store=store or f"sqlite:{run}/{name}.db"))
     process = servers.start([*under, HAPAX, "serve", "--config", config], port, run / f"{name}.log")
     return Subject(HAPAX_NAME, port, [process], admin)
 

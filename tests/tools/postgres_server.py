@@ -40,12 +40,13 @@ def as_postgres():
 
 
 class PostgresServer:
-    """settings: of postgresql.conf, by name. The port stays the same over restarts."""
+    """settings: of postgresql.conf, by name. The port stays the same over restarts. `within`: the folder to make its
+    own in, which its user must be able to enter."""
 
-    def __init__(self, primary=None, **settings):
+    def __init__(self, primary=None, within=None, **settings):
         self.binaries = binaries_folder()
         self.settings = {"max_connections": "150", "shared_buffers": "64MB", "logging_collector": "off", **settings}
-        self.folder = tempfile.mkdtemp(prefix="hapax-postgres-")
+        self.folder = tempfile.mkdtemp(prefix="hapax-postgres-", dir=within)
         self.data = self.folder + "/data"
         self.process = None
         self.port = None
