@@ -39,6 +39,8 @@ PLANS = {
     "sweep": {("record_expiry", "at"), ("record_pkey", "at")},
     "abandon": {("record_running", "all"), ("record_open", "all"), ("record_pkey", "at")},
     "register_owner": set(),
+    "hold_owner": set(),
+    "unheld_owner": set(),
     "owners": set(),
     "forget_owner": {("record_running", "at"), ("record_open", "all")},
     "list": {("record_serial", "at")},
