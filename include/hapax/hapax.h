@@ -102,6 +102,7 @@ typedef struct hapax_record {
 /* Open a store and start the engine's threads.
  * `uri`: "sqlite:PATH" (created when absent; parent directory must exist) or "memory:" (gone at close).
  * Durability: what was open under a process that has died is unknown from here on.
+ * A database server must be there: HAPAX_E_STORE when it can't be reached (once open, later outages end by themselves).
  * `options` may be NULL. After an error *out is NULL.
  * Results: 0, HAPAX_E_ARGUMENT, HAPAX_E_MEMORY, HAPAX_E_STORE, HAPAX_E_STORE_FULL, HAPAX_E_STORE_CORRUPT,
  * HAPAX_E_STORE_VERSION, HAPAX_E_SYSTEM. */

@@ -76,7 +76,9 @@ struct engine_op {
     int code; /* 0; HAPAX_E_STALE, HAPAX_E_NOT_FOUND, HAPAX_E_CONFLICT, store errors, HAPAX_E_CLOSED */
     enum engine_verdict verdict; /* BEGIN, when code is 0 */
     struct record record;        /* when code is 0 */
-    hapax_error error;           /* when code is not 0 */
+    int64_t
+        lease_until_mono_ms; /* FRESH: it is ours until then at least. The record's own time is of the store's clock */
+    hapax_error error; /* when code is not 0 */
 
     /* The engine's, while it has the op. */
     struct engine_op *next;     /* in the lane's pending list or in a list of waiters */

@@ -73,6 +73,7 @@ static void settle_fresh(struct lane *l, struct engine_op *op, const struct reco
     entry->lease_ms = op->lease_ms;
     inflight_name(entry, op->scope, op->key);
     renew(l, entry, op->lease_ms);
+    op->lease_until_mono_ms = entry->lease_until_mono_ms;
     finish_verdict(l, op, VERDICT_FRESH, record, NULL);
 }
 

@@ -59,8 +59,9 @@ struct exchange {
 
     struct engine_op op;
     bool op_pending;
-    struct record record; /* of the last verdict */
-    bool running;         /* this exchange holds the claim and counts in metrics->running */
+    struct record record;        /* of the last verdict */
+    int64_t lease_until_mono_ms; /* of our claim's first lease, whatever the store's clock says */
+    bool running;                /* this exchange holds the claim and counts in metrics->running */
     uint32_t probes;
 
     struct intake intake;

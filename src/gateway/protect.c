@@ -300,7 +300,7 @@ static void run(struct exchange *e)
 {
     int64_t others = atomic_fetch_add_explicit(&e->target->metrics->running, 1, memory_order_relaxed);
     e->running = true;
-    if (clock_wall_ms() >= e->record.lease_ms) {
+    if (clock_mono_ms() >= e->lease_until_mono_ms) {
         settle_unsent(e, PROBLEM_STORE_UNAVAILABLE); /* the store took longer than the lease */
     } else if (others >= (int64_t)e->target->route->running_max) {
         settle_unsent(e, PROBLEM_TOO_MANY_RUNNING); /* only now: a duplicate needs no place */
@@ -314,6 +314,7 @@ static void decide(struct exchange *e)
     struct answer *a = e->op.answer;
     e->op.answer = NULL;
     e->record = e->op.record;
+    e->lease_until_mono_ms = e->op.lease_until_mono_ms;
     if (e->op.verdict == VERDICT_ATTACHED || e->op.verdict == VERDICT_IN_PROGRESS) {
         e->ready_us = 0; /* it waited for another request, not for the gateway: no added latency */
     }

@@ -335,7 +335,7 @@ void upstream_start(struct exchange *e, uint32_t attempt)
     rc = rc != 0 ? rc : upstream_target(e, &target);
     if (rc == 0) {
         /* The claim's first lease: what waits longer for a connection may have lost it. */
-        int64_t lease_ms = e->record.lease_ms - clock_wall_ms();
+        int64_t lease_ms = e->lease_until_mono_ms - clock_mono_ms();
         struct http_call_options o = {
             .method = e->request.method,
             .target = target,

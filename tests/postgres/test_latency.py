@@ -37,11 +37,11 @@ def test_throughput_holds_by_batches(far, upstream, start):
     """Without batches four lanes would do ten requests a second, each of which needs two commits."""
     gateway = start(config_for(upstream), store=far)
     for clients in (64, 256):
-        rate = spray(gateway, clients, 4, f"spray-{clients}")
+        rate = spray(gateway, clients, 2, f"spray-{clients}")
         print(f"{clients} clients: {rate:.0f} requests/s")
         assert rate > 5 * LANES / (2 * ROUND_TRIP_S) / 2
     assert gateway.metric("hapax_store_errors_total") == 0
-    assert len(upstream.effects("/orders")) == 4 * (64 + 256)
+    assert len(upstream.effects("/orders")) == 2 * (64 + 256)
 
 
 def test_a_fresh_request_takes_about_two_round_trips(far, upstream, start):
@@ -49,7 +49,7 @@ def test_a_fresh_request_takes_about_two_round_trips(far, upstream, start):
     gateway = start(config_for(upstream), store=far)
     spray(gateway, 16, 1, "warm")
     took = []
-    for n in range(12):
+    for n in range(6):
         since = time.monotonic()
         assert gateway.post("/orders", f"single-{n}").status == 201
         took.append((time.monotonic() - since) / ROUND_TRIP_S)
@@ -63,7 +63,7 @@ def test_a_fresh_request_takes_about_two_round_trips(far, upstream, start):
 
 def test_leases_polls_and_probes_survive_the_distance(far, upstream, start):
     """A run of several of its leases, which another gateway's duplicate waits for."""
-    upstream.answer = Answer(delay_s=4)
+    upstream.answer = Answer(delay_s=3)
     one, other = (start(config_for(upstream, lease="1s", wait="60s"), name, store=far) for name in ("a", "b"))
 
     def ask(i):
