@@ -243,12 +243,16 @@ static void batch_own(struct lane *l, struct inflight *entry, enum store_op_kind
 static void waiter_due(struct lane *l, struct engine_op *op)
 {
     struct inflight *entry = op->waits_for;
-    struct record record = entry->record;
     unlink_waiter(l, op);
-    if (entry->kind == INFLIGHT_FOREIGN && entry->waiter_count == 0) {
+    if (entry->kind != INFLIGHT_FOREIGN) {
+        finish_begin(l, op, VERDICT_IN_PROGRESS, &entry->record, NULL);
+        return;
+    }
+    if (entry->waiter_count == 0) {
         lane_drop(l, entry);
     }
-    finish_begin(l, op, VERDICT_IN_PROGRESS, &record, NULL);
+    /* That it still runs was true at the last poll, which may be long ago where the store stood still: ask once more. */
+    lane_push_pending(l, op);
 }
 
 static void inflight_due(struct lane *l, struct inflight *entry)

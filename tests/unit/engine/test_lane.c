@@ -981,6 +981,29 @@ static void polls_of_a_store_that_is_down_are_seldom(void **state)
     pair_close(&p);
 }
 
+static void a_waiter_for_a_foreign_run_is_not_told_old_knowledge_when_its_time_is_over(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct faulty *f = pair_open_counted(&p, "memory:foreign-late");
+    struct fence fence = sim_claim(&p.there, "k", "body");
+    struct asked a;
+    struct asked b;
+    sim_do(&p.here, make_begin(&a, "k", "body", 1000));
+    sim_do(&p.here, make_begin(&b, "k", "body", 5000));
+    sim_complete(&p.there, "k", fence, "answer");
+    f->apply_code = f->write_code = HAPAX_E_STORE; /* no poll hears of it */
+    sim_pass(&p.here, 1000);
+    assert_code(&a, HAPAX_E_STORE); /* nobody can tell whether it still runs */
+    assert_int_equal(b.done, 0);
+    f->apply_code = f->write_code = 0;
+    p.here.now.mono_ms += 5000; /* the lane stood still meanwhile */
+    sim_turns(&p.here);
+    assert_verdict(&b, VERDICT_REPLAY);
+    take_answer_text(&b, "answer");
+    pair_close(&p);
+}
+
 static void a_waiter_for_a_foreign_run_takes_over_when_it_is_released(void **state)
 {
     (void)state;
@@ -1329,6 +1352,7 @@ int main(void)
         cmocka_unit_test(waiters_for_a_foreign_run_share_one_poll_and_its_answer),
         cmocka_unit_test(polls_for_a_foreign_run_are_never_further_apart_than_the_bound),
         cmocka_unit_test(many_foreign_runs_share_their_polls),
+        cmocka_unit_test(a_waiter_for_a_foreign_run_is_not_told_old_knowledge_when_its_time_is_over),
         cmocka_unit_test(polls_of_a_store_that_is_down_are_seldom),
         cmocka_unit_test(a_dead_owner_that_cannot_be_forgotten_yet_is_tried_again),
         cmocka_unit_test(a_waiter_for_a_foreign_run_takes_over_when_it_is_released),
