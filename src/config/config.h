@@ -70,6 +70,7 @@ struct config {
     const char *store;            /* sqlite:hapax.db */
     bool allow_unsafe_store;      /* false */
     uint32_t threads;             /* loops; 0: one for every two cores */
+    uint32_t lanes;               /* 0: the engine's default */
     uint32_t connections_max;     /* 16384 */
     uint32_t head_bytes_max;      /* 32KiB */
     uint32_t headers_max;         /* 128 */

@@ -74,6 +74,16 @@ static const struct field process_fields[] = {
      .max = 256,
      .meaning = "Threads that serve connections. 0: one for every two cores.",
      .example = "2"},
+    {.name = "lanes",
+     .kind = KIND_COUNT,
+     MEMBER(config, lanes),
+     .standard = "0",
+     .min = 0,
+     .max = 64,
+     .meaning = "Connections over which operations go to a PostgreSQL store. 0: one for every core, at most "
+                "4. Few share "
+                "commits better; more keep a far server busy. SQLite has one.",
+     .example = "4"},
     {.name = "log.level",
      .kind = KIND_WORD,
      MEMBER(config, log_level),

@@ -52,6 +52,7 @@ static int open_engine(struct gateway *g, const struct config *c, hapax_error *e
 {
     struct engine_options o = {
         .store_uri = c->store,
+        .lanes = c->lanes,
         .queue_ops_max = c->queue_max,
         .waiters_max = c->waiters_max,
         .waiters_per_key_max = c->waiters_per_key_max,
@@ -260,7 +261,7 @@ static void compare(struct buf *notes, const struct config *a, const struct conf
     note(notes, (a->tls_certificate == NULL) == (b->tls_certificate == NULL), "tls");
     note(notes, same_text(a->admin_listen, b->admin_listen), "admin");
     note(notes, same_text(a->store, b->store) && a->allow_unsafe_store == b->allow_unsafe_store, "store");
-    note(notes, a->threads == b->threads, "threads");
+    note(notes, a->threads == b->threads && a->lanes == b->lanes, "threads and lanes");
     note(notes,
          a->connections_max == b->connections_max && a->head_bytes_max == b->head_bytes_max &&
              a->headers_max == b->headers_max && a->head_ms == b->head_ms && a->idle_ms == b->idle_ms &&
