@@ -80,9 +80,8 @@ static const struct field process_fields[] = {
      .standard = "0",
      .min = 0,
      .max = 64,
-     .meaning = "Connections over which operations go to a PostgreSQL store. 0: one for every core, at most "
-                "4. Few share "
-                "commits better; more keep a far server busy. SQLite has one.",
+     .meaning = "Connections over which operations go to a PostgreSQL store. 0: one for every two cores, at "
+                "most 4. Few share commits better; more keep a far server busy. SQLite has one.",
      .example = "4"},
     {.name = "log.level",
      .kind = KIND_WORD,

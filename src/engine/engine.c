@@ -195,8 +195,8 @@ static int make_engine(struct engine **out, const struct engine_options *options
  * shared with the database 1, 2, 3 and 4 lanes made 11,900, 9,300, 8,600 and 7,700 pairs of claim and completion a second. */
 static uint32_t lanes_by_default(void)
 {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    return processors < 1 ? 1 : processors > LANES_DEFAULT_MAX ? LANES_DEFAULT_MAX : (uint32_t)processors;
+    long lanes = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+    return lanes < 1 ? 1 : lanes > LANES_DEFAULT_MAX ? LANES_DEFAULT_MAX : (uint32_t)lanes;
 }
 
 /* The first lane's store says whether several make sense. */

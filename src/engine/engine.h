@@ -110,7 +110,7 @@ void engine_port_flush(struct engine *e, struct engine_port *p); /* of a port th
 
 struct engine_options {
     const char *store_uri;
-    uint32_t lanes;         /* 0: 1, or where the store can use several as many as processors, at most 4 */
+    uint32_t lanes; /* 0: 1, or where the store can use several one for every two processors, at most 4 */
     uint32_t queue_ops_max; /* ops submitted and not yet answered, all lanes; default 65536. Waiters count.
                                     COMPLETE, RELEASE and LOSE are taken beyond it */
     uint32_t waiters_max;   /* of all keys; default 16384 */
