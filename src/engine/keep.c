@@ -61,8 +61,13 @@ void lane_store_failed(struct lane *l, int code, const hapax_error *err)
 }
 
 /* The first probe is due at once, and after it the recovery that engine_open() would have waited for. */
-void lane_begin_away(struct lane *l)
+void lane_begin_away(struct lane *l, const hapax_error *why)
 {
+    if (why->code != 0) {
+        pthread_mutex_lock(&l->shared->error_lock);
+        l->shared->store_error = *why;
+        pthread_mutex_unlock(&l->shared->error_lock);
+    }
     l->probe_due_mono_ms = 0;
     atomic_store(&l->down, true);
 }

@@ -410,12 +410,16 @@ int lane_open(struct lane **out, struct engine_shared *shared, uint32_t number, 
         code = error_code(err, HAPAX_E_MEMORY);
         goto out;
     }
-    code = store_open(&l->store, o->store_uri, &o->store, err);
+    hapax_error why = {0};
+    code = store_open(&l->store, o->store_uri, &o->store, &why);
     if (code != 0) {
+        if (err != NULL) {
+            *err = why;
+        }
         goto out;
     }
     if (l->store->away) {
-        lane_begin_away(l);
+        lane_begin_away(l, &why);
         goto out;
     }
     code = lane_register(l, err);

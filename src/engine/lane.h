@@ -192,7 +192,8 @@ void lane_settle(struct lane *l, size_t place, int code, const hapax_error *err)
 int lane_register(struct lane *l, hapax_error *err);
 void lane_store_failed(struct lane *l, int code, const hapax_error *err);
 void lane_store_works(struct lane *l);
-void lane_begin_away(struct lane *l); /* at open, with a store that has yet to be reached */
+/* At open, with a store that has yet to be reached; why->code 0: it was not tried. */
+void lane_begin_away(struct lane *l, const hapax_error *why);
 int lane_last_failure(struct lane *l, hapax_error *err); /* its code */
 void lane_check_generation(struct lane *l);
 bool lane_sweep_is_due(const struct lane *l);

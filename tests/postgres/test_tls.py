@@ -160,7 +160,7 @@ def test_a_gateway_logs_in_and_shows_no_password(way, secure, folder, database, 
 
 def test_commands_show_no_password(secure, folder, database, shown, tmp_path):
     uri = address(secure, folder, database)
-    done = run(shown, "bench", "--store", uri, "--seconds", "1", "--json", cwd=tmp_path)
+    done = run(shown, "bench", "--existing", "--store", uri, "--seconds", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["setting"]["store"].endswith(f"localhost:{secure.port}/{database}?***")
     assert run(shown, "stats", "--store", uri).returncode == 0
