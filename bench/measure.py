@@ -117,6 +117,16 @@ def field(text, name):
     return int(match[1]) if match else 0
 
 
+def device_bytes(folder):
+    """Written to the disk of a folder so far, by whomever. Where pages are kept in large folios, what the kernel counts for
+    a process is many times that: each write of a part counts the whole."""
+    device = os.stat(folder).st_dev
+    try:
+        return int(pathlib.Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()[6]) * 512
+    except OSError:
+        return 0
+
+
 class Usage:
     """CPU and disk of process trees since begin(), and the most memory at one time of each process, added up."""
 

@@ -31,7 +31,7 @@ def print_trips(rows):
 def print_gateway(rows):
     print("### The gateway on PostgreSQL beside SQLite\n")
     table(["load", "connections", "store", "requests/s", "of SQLite", "p50 ms", "p99 ms", "operations in a batch",
-           "disk bytes/request", "CPU us/request (server and gateway)", "failed"],
+           "bytes to the disk/request", "CPU us/request (server and gateway)", "failed"],
           [[r["load"], str(r["connections"]), r["store"], f"{r['rps']:,.0f}", ratio(r["to_sqlite"]), f"{r['p50_ms']:.2f}",
             f"{r['p99_ms']:.2f}", f"{r['batch']:.1f}", f"{r['disk_bytes']:,.0f}", f"{r['cpu_us']:.1f}", str(r["bad"])]
            for r in rows])
