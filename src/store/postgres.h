@@ -54,6 +54,8 @@ enum postgres_statement {
         PG_COUNT
 };
 
+/* What the server may take beyond the time that it may wait for locks. */
+#define POSTGRES_ANSWER_MS   5000
 #define POSTGRES_PARAMS_MAX  18
 #define POSTGRES_WRITE_BYTES (16U << 20) /* one statement carries this much of answers and then one more */
 
@@ -138,6 +140,8 @@ int64_t postgres_monotonic_ms(void);
 /* Text with one or several statements. While connecting only: the connection is not in pipeline mode yet. *out, where
  * wanted, is owned (PQclear). */
 int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err);
+/* The same for what may take long, a migration: waits for as long as the connection stands. */
+int postgres_run_long(struct postgres_store *s, const char *sql, hapax_error *err);
 
 /* postgres_migrate.c */
 /* While connecting: 0 when this program may work with the tables, which were made (`create`) or migrated if need be. */
@@ -181,6 +185,8 @@ void params_add_bytes(struct postgres_params *p, int at, struct slice bytes);
 void params_add_null(struct postgres_params *p, int at);
 size_t params_size(const struct postgres_params *p);
 
+/* Wait until a result is there. False: lost, or too late. */
+bool postgres_wait(struct postgres_store *s, int64_t deadline_mono_ms);
 /* Queue a statement; frees the parameters. */
 int postgres_send(struct postgres_store *s, enum postgres_statement which, struct postgres_params *p,
                   hapax_error *err);

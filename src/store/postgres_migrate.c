@@ -221,7 +221,7 @@ static int run_script(struct postgres_store *s, long from, const char *role, hap
     int code = append_script(&script, from, role);
     bool nothing = script.len == 0; /* another process was faster */
     code = code != 0 ? code : buf_append_byte(&script, '\0');
-    code = code != 0 ? error_code(err, code) : nothing ? 0 : postgres_run(s, script.ptr, NULL, err);
+    code = code != 0 ? error_code(err, code) : nothing ? 0 : postgres_run_long(s, script.ptr, err);
     buf_free(&script);
     return code;
 }
@@ -233,14 +233,14 @@ static int migrate(struct postgres_store *s, const char *role, struct versions *
              "BEGIN; SET LOCAL lock_timeout = '" MIGRATION_WAIT "';"
              "SELECT pg_advisory_xact_lock(" MIGRATION_LOCK "); SET LOCAL lock_timeout = %lld",
              (long long)s->busy_ms);
-    int code = postgres_run(s, sql, NULL, err);
+    int code = postgres_run_long(s, sql, err);
     if (code == 0) {
         code = read_versions(s, found, err);
     }
     if (code == 0) {
         code = explain(s, *found, run_script(s, found->schema, role, err), err);
     }
-    return code == 0 ? postgres_run(s, "COMMIT", NULL, err) : code;
+    return code == 0 ? postgres_run_long(s, "COMMIT", err) : code;
 }
 
 int postgres_check_tables(struct postgres_store *s, bool create, hapax_error *err)

@@ -28,10 +28,8 @@ static void disconnect(struct postgres_store *s)
     s->serial_count = 0; /* where another database stands there by now, they would be another's */
 }
 
-int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err)
+static int take_run(struct postgres_store *s, PGresult *r, PGresult **out, hapax_error *err)
 {
-    s->sqlstate[0] = '\0';
-    PGresult *r = PQexec(s->db, sql);
     ExecStatusType status = PQresultStatus(r);
     int code = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK ? 0 : postgres_fail(s, r, err);
     if (code == 0 && out != NULL) {
@@ -40,6 +38,31 @@ int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapa
         PQclear(r);
     }
     return code;
+}
+
+/* Not PQexec(): that waits for ever for a server that froze after it had taken the connection. */
+int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err)
+{
+    s->sqlstate[0] = '\0';
+    int64_t deadline = postgres_monotonic_ms() + s->busy_ms + POSTGRES_ANSWER_MS;
+    PGresult *last = NULL;
+    PGresult *r = NULL;
+    bool heard = PQsendQuery(s->db, sql) != 0;
+    while (heard && (heard = postgres_wait(s, deadline)) && (r = PQgetResult(s->db)) != NULL) {
+        PQclear(last);
+        last = r;
+    }
+    if (!heard) {
+        PQclear(last);
+        last = NULL;
+    }
+    return take_run(s, last, out, err);
+}
+
+int postgres_run_long(struct postgres_store *s, const char *sql, hapax_error *err)
+{
+    s->sqlstate[0] = '\0';
+    return take_run(s, PQexec(s->db, sql), NULL, err);
 }
 
 /* libpq's message may have a line for each host. */

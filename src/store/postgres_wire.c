@@ -12,9 +12,6 @@
 #include <poll.h>
 #include <stdlib.h>
 
-/* What the server may take beyond the time that it may wait for locks. */
-#define ANSWER_MS_MAX 5000
-
 const char *const postgres_statement_names[PG_COUNT] = {
 #define POSTGRES_STATEMENT_NAME(name) #name,
     POSTGRES_STATEMENTS(POSTGRES_STATEMENT_NAME)
@@ -183,8 +180,7 @@ int postgres_send_text(struct postgres_store *s, const char *sql, hapax_error *e
     return PQsendQueryParams(s->db, sql, 0, NULL, NULL, NULL, NULL, 1) != 0 ? 0 : postgres_fail(s, NULL, err);
 }
 
-/* Until a result is there. False: lost. */
-static bool wait_for_result(struct postgres_store *s, int64_t deadline)
+bool postgres_wait(struct postgres_store *s, int64_t deadline)
 {
     for (;;) {
         int unsent = PQflush(s->db);
@@ -209,7 +205,7 @@ static bool wait_for_result(struct postgres_store *s, int64_t deadline)
 
 static PGresult *next_result(struct postgres_store *s, int64_t deadline)
 {
-    if (s->broken || !wait_for_result(s, deadline)) {
+    if (s->broken || !postgres_wait(s, deadline)) {
         s->broken = true;
         return NULL;
     }
@@ -241,7 +237,7 @@ static int take_result(struct postgres_store *s, PGresult **out, int64_t deadlin
 
 int postgres_collect(struct postgres_store *s, PGresult **results, size_t n, hapax_error *err)
 {
-    int64_t deadline = postgres_monotonic_ms() + s->busy_ms + ANSWER_MS_MAX;
+    int64_t deadline = postgres_monotonic_ms() + s->busy_ms + POSTGRES_ANSWER_MS;
     size_t got = 0;
     int code = PQpipelineSync(s->db) != 0 ? 0 : postgres_fail(s, NULL, err);
     while (code == 0 && got < n) {

@@ -519,7 +519,11 @@ class Gateway:
             return
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(PATIENCE_S)
+        try:
+            code = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = "none, it did not stop"
         self.log.close()
         assert code == 0, f"exit code {code}: {self.log_text()[-4000:]}"
 

@@ -1,6 +1,7 @@
 """Fixtures of the tests on a real PostgreSQL: `server` is one for each worker's session, `database` a new one for each
 test; `start` and `upstream` are the black-box tests' own. A test that kills or reconfigures a server makes its own."""
 
+import contextlib
 import os
 import sys
 
@@ -37,15 +38,13 @@ def upstream():
 @pytest.fixture
 def start(tmp_path):
     """Start gateways that are stopped, and checked, at the end: start(config_text, name="a")."""
-    started = []
+    with contextlib.ExitStack() as stops:  # one that does not stop keeps none of the others running
 
-    def begin(config, name="gateway", **more):
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        gateway = Gateway(folder, config, **more)
-        started.append(gateway)
-        return gateway.start()
+        def begin(config, name="gateway", **more):
+            folder = tmp_path / name
+            folder.mkdir(exist_ok=True)
+            gateway = Gateway(folder, config, **more)
+            stops.callback(gateway.stop)
+            return gateway.start()
 
-    yield begin
-    for gateway in started:
-        gateway.stop()
+        yield begin

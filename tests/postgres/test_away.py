@@ -10,6 +10,7 @@ import time
 
 import psycopg
 import pytest
+from delay import Distance
 from harness import HAPAX, PATIENCE_S, config_for, is_sanitized, wait_until
 from postgres_server import PostgresServer
 
@@ -290,3 +291,34 @@ def test_a_frozen_database_holds_up_nothing_else(away, store, upstream, start):
     must_recover(gateway, keys[-1:])
     for key in keys[:-1]:  # held claims may have been written after all, and are taken back
         wait_until(lambda key=key: gateway.post("/orders", key).status == 201, "a refused key is free")
+
+
+@pytest.mark.parametrize("heard", [700])
+def test_a_server_that_falls_silent_while_a_gateway_connects_holds_it_up_for_no_longer(away, store, upstream, start, heard):
+    """It has taken the connection, and freezes at one of the questions that follow."""
+    subprocess.run([HAPAX, "keys", "forget", "--yes", "--store", store, "no", "such"], check=False, capture_output=True,
+                   timeout=PATIENCE_S)
+    with Distance(away.port, 0, silent_after=heard) as distance:
+        near = store.replace(f":{away.port}/", f":{distance.port}/")
+        gateway = start(config_for(upstream, timeouts="{store: 1s}"), store=near)
+        must_serve_the_rest(gateway)
+        key = must_refuse(gateway, upstream)
+        distance.silent_after = None
+        must_recover(gateway, [key])
+        gateway.stop()
+
+
+def test_a_network_that_swallows_packets_is_noticed_and_a_stop_is_not_held_up(away, store, upstream, start):
+    with Distance(away.port, 0) as distance:
+        near = store.replace(f":{away.port}/", f":{distance.port}/")
+        gateway = start(config_for(upstream, timeouts="{store: 1s}"), store=near)
+        must_recover(gateway)
+        distance.silent = True
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            held = pool.submit(must_refuse, gateway, upstream)
+            wait_until(lambda: not is_ready(gateway), "the silence is noticed")
+            must_serve_the_rest(gateway)
+            held.result()
+            since = time.monotonic()
+            gateway.stop()
+            print(f"stopped in {time.monotonic() - since:.1f} s")

@@ -62,9 +62,9 @@ def test_a_fresh_request_takes_about_two_round_trips(far, upstream, start):
 
 
 def test_leases_polls_and_probes_survive_the_distance(far, upstream, start):
-    """A run of several of its leases, which another gateway's duplicate waits for."""
-    upstream.answer = Answer(delay_s=3)
-    one, other = (start(config_for(upstream, lease="1s", wait="60s"), name, store=far) for name in ("a", "b"))
+    """A run longer than its lease, which another gateway's duplicate waits for."""
+    upstream.answer = Answer(delay_s=5)
+    one, other = (start(config_for(upstream, lease="4s", wait="60s"), name, store=far) for name in ("a", "b"))
 
     def ask(i):
         if i == 1:
