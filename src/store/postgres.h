@@ -57,6 +57,7 @@ enum postgres_statement {
 /* What the server may take beyond the time that it may wait for locks. */
 #define POSTGRES_ANSWER_MS   5000
 #define POSTGRES_PARAMS_MAX  18
+#define POSTGRES_DOUBTS_MAX  (4 * LIMIT_BATCH_OPS_MAX)
 #define POSTGRES_WRITE_BYTES (16U << 20) /* one statement carries this much of answers and then one more */
 
 /* An identity of a batch: its record before the batch and as changed so far. */
@@ -109,7 +110,8 @@ struct postgres_store {
     /* The last batch of which it could not be learned in time whether it was committed; `doubtful`: it still is. */
     bool doubtful;
     size_t doubt_count;
-    struct postgres_doubt doubts[LIMIT_BATCH_OPS_MAX];
+    size_t doubts_settled; /* so many of them are of batches before that one, and were committed */
+    struct postgres_doubt doubts[POSTGRES_DOUBTS_MAX];
     /* Where keys repeat, quick batches fail; then they are not tried for so many batches. */
     uint32_t detour_left;
     uint32_t detour;

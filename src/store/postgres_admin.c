@@ -90,6 +90,8 @@ static int hold(struct postgres_store *s, uint64_t owner, hapax_error *err)
     int code = ask_here(s, PG_hold_owner, &p, &ignored, err);
     if (code == 0) {
         s->held = owner;
+    } else {
+        s->broken = true; /* half of it may have been done: a new session holds nothing */
     }
     return code;
 }
@@ -206,6 +208,9 @@ int postgres_forget_owner(struct store *store, uint64_t owner, hapax_error *err)
     hapax_error scratch;
     err = err != NULL ? err : &scratch;
     int code = postgres_refuse_read_only(s, err);
+    if (code != 0) {
+        return code;
+    }
     bool held = false;
     int64_t runs = 0;
     for (int tries = 0; tries < 3; tries++) {

@@ -31,23 +31,25 @@ void postgres_new_handle(struct postgres_store *s)
     s->batch = 0;
 }
 
-static bool ask(struct postgres_store *s, int64_t *batch, hapax_error *err)
+static int ask(struct postgres_store *s, int64_t *batch, hapax_error *err)
 {
     struct postgres_params p = {.count = 0};
     PGresult *r = NULL;
     params_number(&p, (int64_t)s->handle);
     params_number(&p, s->batch);
-    bool heard = postgres_call(s, PG_witness, &p, &r, err) == 0;
-    heard = heard && postgres_number_at(r, 0, 0, 0, INT64_MAX, batch);
+    int code = postgres_call(s, PG_witness, &p, &r, err);
+    if (code == 0 && !postgres_number_at(r, 0, 0, 0, INT64_MAX, batch)) {
+        code = postgres_damaged(s, "the witness of a commit", err);
+    }
     PQclear(r);
-    return heard;
+    return code;
 }
 
 static enum fate find_fate(struct postgres_store *s, struct store_op *const *ops, size_t n, hapax_error *err)
 {
     int64_t deadline = postgres_monotonic_ms() + s->busy_ms;
     int64_t batch = 0;
-    while (!ask(s, &batch, err) ||
+    while (ask(s, &batch, err) != 0 ||
            (s->quick && batch == s->batch && postgres_read_back_quick(s, ops, n, err) != 0)) {
         if (postgres_monotonic_ms() >= deadline) {
             return FATE_UNKNOWN;
@@ -57,11 +59,17 @@ static enum fate find_fate(struct postgres_store *s, struct store_op *const *ops
     return batch == s->batch ? FATE_COMMITTED : FATE_ABORTED;
 }
 
-/* What to do once it is known whether the batch was committed: its callers were told that it is not. */
+/* What to do once it is known whether the batch was committed: its callers were told that it is not. Completions that were
+ * in doubt before may still be asked for again: the oldest give way. */
 static void remember_doubt(struct postgres_store *s, struct store_op *const *ops, size_t n)
 {
+    size_t room = POSTGRES_DOUBTS_MAX - n;
+    if (s->doubt_count > room) {
+        memmove(s->doubts, s->doubts + (s->doubt_count - room), room * sizeof s->doubts[0]);
+        s->doubt_count = room;
+    }
     s->doubtful = true;
-    s->doubt_count = 0;
+    s->doubts_settled = s->doubt_count;
     for (size_t i = 0; i < n; i++) {
         bool new_claim = ops[i]->kind == STORE_CLAIM && ops[i]->found.fence.attempt == 1;
         if (ops[i]->result == STORE_APPLIED && (new_claim || ops[i]->kind == STORE_COMPLETE)) {
@@ -76,23 +84,26 @@ static void remember_doubt(struct postgres_store *s, struct store_op *const *ops
 static int settle_doubt(struct postgres_store *s, hapax_error *err)
 {
     int64_t batch = 0;
-    if (!ask(s, &batch, err)) {
-        return err->code;
+    int code = ask(s, &batch, err);
+    if (code != 0) {
+        return code;
     }
     if (batch != s->batch) {
-        s->doubt_count = 0;
+        s->doubt_count = s->doubts_settled;
+        s->doubtful = false;
+        return 0;
     }
     struct postgres_params p = {.count = 0};
     int digest = params_array(&p, PG_BYTES);
     int serial = params_array(&p, PG_NUMBER);
-    for (size_t i = 0; i < s->doubt_count; i++) {
+    for (size_t i = s->doubts_settled; i < s->doubt_count; i++) {
         if (s->doubts[i].claim) {
             params_add_bytes(&p, digest, slice_of(s->doubts[i].id.bytes, IDENTITY_BYTES));
             params_add_number(&p, serial, (int64_t)s->doubts[i].fence.serial);
         }
     }
     PGresult *r = NULL;
-    int code = postgres_call(s, PG_take_back, &p, &r, err);
+    code = postgres_call(s, PG_take_back, &p, &r, err);
     PQclear(r);
     s->doubtful = code != 0;
     return code;

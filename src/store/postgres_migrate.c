@@ -238,6 +238,9 @@ static int migrate(struct postgres_store *s, const char *role, struct versions *
         code = read_versions(s, found, err);
     }
     if (code == 0) {
+        code = check_not_too_new(s, *found, err); /* another process may have been faster, and newer */
+    }
+    if (code == 0) {
         code = explain(s, *found, run_script(s, found->schema, role, err), err);
     }
     return code == 0 ? postgres_run_long(s, "COMMIT", err) : code;

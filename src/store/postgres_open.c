@@ -294,15 +294,36 @@ static const struct store_backend backend = {
 };
 
 /* Host and database. libpq's own message about a URI it can't read would repeat all of it, the password, too. */
+static int refuse_uri(hapax_error *err)
+{
+    return error_set(
+        err, HAPAX_E_ARGUMENT, 0,
+        "the store's URI can't be read: write postgresql://USER@HOST:PORT/DATABASE, and in a password"
+        " @ as %%40 and / as %%2F");
+}
+
+/* A password with @ or / in it that libpq takes for a host, a port or a database: messages would show it. */
+static bool is_misread(const PQconninfoOption *o)
+{
+    return (strcmp(o->keyword, "port") == 0 && o->val[strspn(o->val, "0123456789,")] != '\0') ||
+           ((strcmp(o->keyword, "host") == 0 || strcmp(o->keyword, "dbname") == 0) &&
+            strchr(o->val, '@') != NULL && o->val[0] != '@'); /* an abstract socket's name begins with @ */
+}
+
 static int name_it(struct postgres_store *s, hapax_error *err)
 {
     PQconninfoOption *options = PQconninfoParse(s->uri, NULL);
     if (options == NULL) {
-        return error_set(err, HAPAX_E_ARGUMENT, 0,
-                         "the store's URI can't be read: write postgresql://USER@HOST:PORT/DATABASE");
+        return refuse_uri(err);
     }
     const char *host = NULL;
     const char *database = NULL;
+    for (const PQconninfoOption *o = options; o->keyword != NULL; o++) {
+        if (o->val != NULL && is_misread(o)) {
+            PQconninfoFree(options);
+            return refuse_uri(err);
+        }
+    }
     for (const PQconninfoOption *o = options; o->keyword != NULL; o++) {
         if (o->val != NULL && strcmp(o->keyword, "host") == 0) {
             host = o->val;

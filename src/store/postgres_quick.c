@@ -229,6 +229,10 @@ int postgres_try_quick(struct postgres_store *s, struct store_op *const *ops, si
     for (size_t i = 0; i < sent; i++) {
         PQclear(results[i]);
     }
+    if (code != 0) {
+        s->broken = s->commit_sent =
+            true; /* committed, but not as it was told: the witness and the rows decide */
+    }
     return code;
 }
 
