@@ -4,6 +4,7 @@ By hand means pgbench (bench/by_hand.sql): INSERT ... ON CONFLICT DO NOTHING, th
 own, which is what one writes without Hapax. Its table has no index beside the key's and room on its pages for updates
 in place: nothing there is slower than need be."""
 
+import concurrent.futures
 import contextlib
 import re
 import resource
@@ -24,11 +25,15 @@ sys.path.append(str(ROOT / "tests/tools"))
 from postgres_server import PostgresServer, binaries_folder  # noqa: E402
 
 SETTINGS = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "shared_buffers": "512MB",
-            "min_wal_size": "1GB", "max_wal_size": "4GB", "checkpoint_timeout": "15min", "max_connections": "200"}
+            "min_wal_size": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "15min", "max_connections": "200"}
 CONNECTING_S = 2  # of pgbench's time, which its pairs/s do not count
 KEY_BYTES = 1000  # on disk for a filled key, its part of the log included, generously
 BY_HAND = """CREATE TABLE by_hand (key text PRIMARY KEY, fingerprint bytea, done boolean NOT NULL, claimed timestamptz,
                                    expires timestamptz, status int, body text) WITH (fillfactor = 70)"""
+
+
+def settings(options):
+    return SETTINGS | dict(pair.split("=", 1) for pair in options.set)
 
 
 @contextlib.contextmanager
@@ -38,7 +43,7 @@ def private_server(bench, **more):
         raise Unusable(PostgresServer.missing())
     note("starting PostgreSQL")
     try:
-        server = PostgresServer(within=bench.run, unix_socket_directories="", **SETTINGS, **more)
+        server = PostgresServer(within=bench.run, unix_socket_directories="", **settings(bench.options), **more)
     except (OSError, subprocess.SubprocessError) as why:
         raise Unusable(f"PostgreSQL can't be started below {bench.run}: may its user go there? BENCH_DIR=DIR names "
                        f"another place ({why})") from why
@@ -60,13 +65,13 @@ def settle(server):
     server.sql("CHECKPOINT")
 
 
-def postgres_facts():
-    settings = ", ".join(f"{name} {value}" for name, value in SETTINGS.items())
+def postgres_facts(options):
+    text = ", ".join(f"{name} {value}" for name, value in settings(options).items())
     version = "not there"
     if PostgresServer.missing() is None:
         version = subprocess.run([f"{binaries_folder()}/postgres", "--version"], capture_output=True, text=True,
                                  check=True).stdout.strip()
-    return {"postgresql": version, "its settings": settings}
+    return {"postgresql": version, "its settings": text}
 
 
 # --- what it cost ----------------------------------------------------------------------------------
@@ -112,8 +117,8 @@ def hapax_pairs(uri, clients, seconds):
                        "--seconds", seconds])
     count = found["us"]["pair"]["count"]
     return {"pairs": count, "pairs_per_s": found["pairs_per_s"], "p50_ms": found["us"]["pair"]["p50"] / 1000,
-            "p99_ms": found["us"]["pair"]["p99"] / 1000, "batch": found["batch_operations"], "batches": 2 * count / max(1, found["batch_operations"]),
-            "lanes": found["setting"]["lanes"]}
+            "p99_ms": found["us"]["pair"]["p99"] / 1000, "batch": found["batch_operations"],
+            "batches": 2 * count / max(1, found["batch_operations"]), "lanes": found["setting"]["lanes"]}
 
 
 def pgbench_pairs(uri, clients, seconds):
@@ -263,55 +268,70 @@ DO $$ DECLARE def text; BEGIN
     FOR def IN SELECT indexdef FROM dropped LOOP EXECUTE def; END LOOP;
     DROP TABLE dropped;
 END $$"""
-FILL_STEP = 2_000_000
+FILL_STEP = 250_000
+KEYS_PHASES = ("after a checkpoint", "later")
+
+
+def add_keys(server, database, first, last):
+    def add_part(begin):
+        note(f"filling PostgreSQL: key {begin:,} of {last:,}")
+        server.sql(FILL.format(first=begin, last=min(last, begin + FILL_STEP - 1), ttl_ms=DAY_S * 1000), database)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(add_part, range(first, last + 1, FILL_STEP)))
 
 
 def fill(server, database, count):
     """Done records that expire in a day, in tables that a gateway has made already."""
     start = time.time()
     server.sql(DROP, database)
-    for first in range(1, count + 1, FILL_STEP):
-        note(f"filling PostgreSQL: key {first:,} of {count:,}")
-        server.sql(FILL.format(first=first, last=min(count, first + FILL_STEP - 1), ttl_ms=DAY_S * 1000), database)
+    add_keys(server, database, 1, count)
     note(f"making the indexes of {count:,} keys")
     server.sql(RESTORE, database)
     server.sql("VACUUM (ANALYZE, FREEZE) hapax.record", database)
-    server.sql("CHECKPOINT")
     [[size]] = server.sql("SELECT pg_total_relation_size('hapax.record')", database)
     return {"count": count, "seconds": time.time() - start, "bytes": int(size)}
 
 
 def measure_keys(bench):
+    """Twice: right after a checkpoint, when the first change of each page of the index puts all of that page into the log,
+    and later, when most pages were changed before; a 40th of the keys is added for that."""
     wanted = bench.options.keys * KEY_BYTES + (10 << 30)
     free = shutil.disk_usage(bench.run).free
     if free < wanted:
         raise Unusable(f"{bench.options.keys:,} keys may need {wanted >> 30} GiB and {free >> 30} are free: --keys N")
     with private_server(bench) as server, Servers() as servers:
         upstream = start_upstream(servers, bench.run).port
-        subjects, filled = [], []
+        subjects, filled, databases = [], [], {}
         for count in (max(1, bench.options.keys // FEW_SHARE), bench.options.keys):
-            database = server.database()
-            hapax_pairs(server.uri(database), 1, 1)  # makes the tables
-            filled.append(fill(server, database, count))
-            subject = start_hapax(servers, bench.run, upstream, f"keys-{count}", server.uri(database))
-            subjects.append((count, subject))
+            databases[count] = server.database()
+            hapax_pairs(server.uri(databases[count]), 1, 1)  # makes the tables
+            filled.append(fill(server, databases[count], count))
+            subjects.append((count, start_hapax(servers, bench.run, upstream, f"keys-{count}",
+                                                server.uri(databases[count]))))
         rows = []
-        for connections in bench.options.connections:
-            rows += keys_rounds(bench, server, subjects, connections)
+        for phase in KEYS_PHASES:
+            if phase == KEYS_PHASES[0]:
+                server.sql("CHECKPOINT")
+            else:
+                for count, database in databases.items():
+                    add_keys(server, database, count + 1, count + count // 40)
+            for connections in bench.options.connections:
+                rows += keys_rounds(bench, server, subjects, connections, phase)
         return {"filled": filled, "rows": rows}
 
 
-def keys_rounds(bench, server, subjects, connections):
+def keys_rounds(bench, server, subjects, connections, phase):
     turns = {count: [] for count, _ in subjects}
     for number in range(bench.options.rounds):
         for count, subject in subjects:
-            note(f"{count:,} keys, {connections} connections, round {number + 1}/{bench.options.rounds}")
+            note(f"{count:,} keys, {phase}, {connections} connections, round {number + 1}/{bench.options.rounds}")
             cost = Cost(server)
             cost.begin()
             found = take_turn(subject, connections, bench.options.seconds, 0)
             turns[count].append({**found, **cost.end(found["requests"])})
     few = turns[subjects[0][0]]
     for count, all_turns in turns.items():
-        yield {"keys": count, "connections": connections, **median_of(all_turns),
+        yield {"keys": count, "phase": phase, "connections": connections, **median_of(all_turns),
                "bad": sum(t["bad"] for t in all_turns),
                "to_few": statistics.median(a["rps"] / max(1, b["rps"]) for a, b in zip(all_turns, few))}
