@@ -31,8 +31,8 @@ static void say(const char *sql)
     PGresult *r = PQexec(admin, sql);
     if (PQresultStatus(r) != PGRES_COMMAND_OK) {
         fprintf(stderr, "%s: %s", sql, PQerrorMessage(admin));
-        MUST(!"PQexec");
     }
+    MUST(PQresultStatus(r) == PGRES_COMMAND_OK);
     PQclear(r);
 }
 

@@ -508,11 +508,10 @@ static void a_role_that_may_not_make_the_tables_is_told_of_migrate(void **state)
 static void no_message_shows_the_password(void **state)
 {
     (void)state;
-    static const char *const addresses[] = {"postgresql://u:secret@127.0.0.1:1/d",
-                                            "postgres://u:secret@[::1/d",
-                                            "postgresql://u:pa@secret@127.0.0.1:1/d",
-                                            "postgresql://u:secret/x@127.0.0.1:1/d",
-                                            "postgresql://u:1/secret@127.0.0.1:1/d"};
+    static const char *const addresses[] = {
+        "postgresql://u:secret@127.0.0.1:1/d", "postgres://u:secret@[::1/d",
+        "postgresql://u:pa@secret@127.0.0.1:1/d", "postgresql://u:secret/x@127.0.0.1:1/d",
+        "postgresql://u:1/secret@127.0.0.1:1/d"};
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
         struct store *s = NULL;
         hapax_error err = {0};
