@@ -139,11 +139,13 @@ static bool decide_from_cache(struct lane *l, struct engine_op *op)
     if (l->cache.bytes_max == 0) {
         return false;
     }
-    if (l->now.mono_ms >= l->generation_due_mono_ms && l->cache.newest != NULL) {
+    int64_t now_ms = lane_has_store_clock(l) ? l->now.mono_ms : l->now.wall_ms;
+    const struct replay *r = replay_cache_find(&l->cache, &op->id, now_ms);
+    /* Only for a hit: a new key is not to wait for a round trip more. */
+    if (r != NULL && l->now.mono_ms >= l->generation_due_mono_ms) {
         lane_check_generation(l);
+        r = replay_cache_find(&l->cache, &op->id, now_ms);
     }
-    const struct replay *r =
-        replay_cache_find(&l->cache, &op->id, lane_has_store_clock(l) ? l->now.mono_ms : l->now.wall_ms);
     lane_count(r != NULL ? &l->counters.cache_hits : &l->counters.cache_misses, 1);
     if (r == NULL) {
         return false;

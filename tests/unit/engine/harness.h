@@ -229,6 +229,7 @@ struct faulty {
     int write_code;       /* of register_owner(): the probe */
     size_t writes_before; /* that many register_owner() still work */
     int generation_code;
+    size_t generations;     /* calls */
     int64_t clock_ahead_ms; /* of the sim's; to be set with STORE_HAS_CLOCK in the capabilities */
     size_t applies;         /* calls */
     size_t claims;          /* ops seen */
@@ -328,6 +329,7 @@ static UNUSED int faulty_forget(struct store *s, uint64_t owner, hapax_error *er
 static UNUSED int faulty_generation(struct store *s, uint64_t *out, hapax_error *err)
 {
     struct faulty *f = faulty_of(s);
+    f->generations++;
     if (f->generation_code != 0) {
         return error_set(err, f->generation_code, 0, "the test's store can't be read");
     }

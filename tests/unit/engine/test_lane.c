@@ -765,6 +765,24 @@ static void forgetting_elsewhere_reaches_the_cache_within_a_second(void **state)
     engine_close(t.engine);
 }
 
+static void a_new_key_does_not_wait_for_the_caches_freshness(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open(&s);
+    struct faulty *f = sim_wrap_store(&s);
+    sim_complete(&s, "k", sim_claim(&s, "k", "body"), "answer");
+    sim_pass(&s, 10 * LANE_GENERATION_MS);
+    sim_claim(&s, "new", "body");
+    assert_int_equal(f->generations, 0);
+    struct asked a;
+    sim_do(&s, make_begin(&a, "k", "body", 0));
+    assert_verdict(&a, VERDICT_REPLAY);
+    take_answer_text(&a, "answer");
+    assert_int_equal(f->generations, 1);
+    engine_close(s.engine);
+}
+
 /* Of several hosts some have a wrong clock: the store's decides what is expired, for the cache, too. */
 static void the_cache_keeps_an_answer_for_as_long_as_the_stores_clock_says(void **state)
 {
@@ -1347,6 +1365,7 @@ int main(void)
         cmocka_unit_test(the_cache_is_bounded_by_bytes),
         cmocka_unit_test(forgetting_reaches_this_engines_cache_at_once),
         cmocka_unit_test(forgetting_elsewhere_reaches_the_cache_within_a_second),
+        cmocka_unit_test(a_new_key_does_not_wait_for_the_caches_freshness),
         cmocka_unit_test(the_cache_keeps_an_answer_for_as_long_as_the_stores_clock_says),
         cmocka_unit_test(an_unreadable_generation_empties_the_cache),
         cmocka_unit_test(waiters_for_a_foreign_run_share_one_poll_and_its_answer),
