@@ -33,12 +33,12 @@ def spray(gateway, clients, each, name):
 
 
 def test_throughput_holds_by_batches(far, upstream, start):
-    """Without batches a lane would do 2.5 requests a second, each of which needs two commits, whatever the clients."""
+    """Without batches four lanes would do ten requests a second, each of which needs two commits."""
     gateway = start(config_for(upstream), store=far)
     for clients in (64, 256):
         rate = spray(gateway, clients, 2, f"spray-{clients}")
         print(f"{clients} clients: {rate:.0f} requests/s")
-        assert rate > 2 / (2 * ROUND_TRIP_S) * clients / 64  # generous: it should be ten times that
+        assert rate > 20
     assert gateway.metric("hapax_store_errors_total") == 0
     assert len(upstream.effects("/orders")) == 2 * (64 + 256)
 
