@@ -138,7 +138,6 @@ int postgres_make(struct postgres_store **out, const char *rest, const struct st
 int postgres_connect(struct postgres_store *s, hapax_error *err);
 int postgres_usable(struct postgres_store *s, hapax_error *err);
 int postgres_refuse_read_only(const struct postgres_store *s, hapax_error *err);
-int64_t postgres_monotonic_ms(void);
 /* Text with one or several statements. While connecting only: the connection is not in pipeline mode yet. *out, where
  * wanted, is owned (PQclear). */
 int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err);
@@ -231,7 +230,9 @@ int postgres_send_find(struct postgres_store *s, bool write, hapax_error *err); 
 void postgres_make_slots(struct postgres_store *s, struct store_op *const *ops, size_t n);
 struct postgres_slot *postgres_slot_of(struct postgres_store *s, const struct identity *id); /* or NULL */
 void postgres_roll_back(struct postgres_store *s); /* if a transaction is open */
-/* Serials for claims to come: ask, and put what came into the stock. */
+/* Serials for claims to come, more than the next batch needs, since batches in one round trip must have theirs before: how
+ * many to fetch for so many claims a batch; ask, and put what came into the stock. */
+size_t postgres_serials_to_fetch(size_t stock, size_t claims);
 int postgres_send_serials(struct postgres_store *s, size_t count, hapax_error *err);
 int postgres_keep_serials(struct postgres_store *s, const PGresult *r, hapax_error *err);
 /* End the batch: what was queued and a COMMIT; results of the `sent` statements are owned when 0. */

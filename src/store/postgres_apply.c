@@ -99,6 +99,12 @@ static int send_now(struct postgres_store *s, int64_t now_ms, hapax_error *err)
     return postgres_send(s, PG_now, &p, err);
 }
 
+size_t postgres_serials_to_fetch(size_t stock, size_t claims)
+{
+    size_t room = LIMIT_BATCH_OPS_MAX - stock;
+    return stock >= claims ? 0 : 4 * claims < room ? 4 * claims : room;
+}
+
 int postgres_send_serials(struct postgres_store *s, size_t count, hapax_error *err)
 {
     struct postgres_params p = {.count = 0};
@@ -123,11 +129,6 @@ int postgres_keep_serials(struct postgres_store *s, const PGresult *r, hapax_err
     return 0;
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 struct reading {
     PGresult *rows; /* owned */
     int64_t now_ms;
@@ -139,8 +140,7 @@ static int read_batch(struct postgres_store *s, size_t claims, bool write, int64
 {
     PGresult *results[4];
     size_t sent = 0;
-    /* More than needed: batches in one round trip must have theirs before. */
-    size_t fetch = claims > s->serial_count ? least(4 * claims, LIMIT_BATCH_OPS_MAX - s->serial_count) : 0;
+    size_t fetch = postgres_serials_to_fetch(s->serial_count, claims);
     size_t rows_at = 0;
     int code = 0;
     if (write) {

@@ -8,6 +8,7 @@
 #include "store/postgres.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "store/rules.h"
 
@@ -47,11 +48,11 @@ static int ask(struct postgres_store *s, int64_t *batch, hapax_error *err)
 
 static enum fate find_fate(struct postgres_store *s, struct store_op *const *ops, size_t n, hapax_error *err)
 {
-    int64_t deadline = postgres_monotonic_ms() + s->busy_ms;
+    int64_t deadline = clock_mono_ms() + s->busy_ms;
     int64_t batch = 0;
     while (ask(s, &batch, err) != 0 ||
            (s->quick && batch == s->batch && postgres_read_back_quick(s, ops, n, err) != 0)) {
-        if (postgres_monotonic_ms() >= deadline) {
+        if (clock_mono_ms() >= deadline) {
             return FATE_UNKNOWN;
         }
         nanosleep(&(struct timespec){.tv_nsec = ASK_MS * 1000000L}, NULL);
@@ -160,7 +161,7 @@ int postgres_apply(struct store *store, struct store_op *const *ops, size_t n, i
     if (code != 0) {
         return code;
     }
-    int64_t deadline = postgres_monotonic_ms() + s->busy_ms;
+    int64_t deadline = clock_mono_ms() + s->busy_ms;
     int lost = 0;
     for (int tries = 0; tries < TRIES_MAX; tries++) {
         code = postgres_usable(s, err);
@@ -184,7 +185,7 @@ int postgres_apply(struct store *store, struct store_op *const *ops, size_t n, i
         rule_clear_answers(ops, n, true);
         lost += s->broken;
         bool again = fate == FATE_ABORTED && (s->commit_sent || postgres_worth_retrying(s));
-        if (!again || lost > LOST_MAX || postgres_monotonic_ms() >= deadline) {
+        if (!again || lost > LOST_MAX || clock_mono_ms() >= deadline) {
             return code;
         }
     }

@@ -3,22 +3,15 @@
  * that was opened while the server was away has yet to see them, and does. */
 #include "store/postgres.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "store/schemes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define BUSY_MS_DEFAULT      5000
 #define SERVER_VERSION_LEAST 150000
-
-int64_t postgres_monotonic_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void disconnect(struct postgres_store *s)
 {
@@ -44,7 +37,7 @@ static int take_run(struct postgres_store *s, PGresult *r, PGresult **out, hapax
 int postgres_run(struct postgres_store *s, const char *sql, PGresult **out, hapax_error *err)
 {
     s->sqlstate[0] = '\0';
-    int64_t deadline = postgres_monotonic_ms() + s->busy_ms + POSTGRES_ANSWER_MS;
+    int64_t deadline = clock_mono_ms() + s->busy_ms + POSTGRES_ANSWER_MS;
     PGresult *last = NULL;
     PGresult *r = NULL;
     bool heard = PQsendQuery(s->db, sql) != 0;
@@ -293,7 +286,7 @@ static const struct store_backend backend = {
     .close = postgres_close,
 };
 
-/* Host and database. libpq's own message about a URI it can't read would repeat all of it, the password, too. */
+/* libpq's own message would repeat all of it, the password, too. */
 static int refuse_uri(hapax_error *err)
 {
     return error_set(
@@ -310,6 +303,7 @@ static bool is_misread(const PQconninfoOption *o)
             strchr(o->val, '@') != NULL && o->val[0] != '@'); /* an abstract socket's name begins with @ */
 }
 
+/* Host and database. */
 static int name_it(struct postgres_store *s, hapax_error *err)
 {
     PQconninfoOption *options = PQconninfoParse(s->uri, NULL);
@@ -323,8 +317,6 @@ static int name_it(struct postgres_store *s, hapax_error *err)
             PQconninfoFree(options);
             return refuse_uri(err);
         }
-    }
-    for (const PQconninfoOption *o = options; o->keyword != NULL; o++) {
         if (o->val != NULL && strcmp(o->keyword, "host") == 0) {
             host = o->val;
         } else if (o->val != NULL && strcmp(o->keyword, "dbname") == 0) {

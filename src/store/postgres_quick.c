@@ -169,15 +169,6 @@ static void hope(const struct postgres_store *s, struct store_op *const *ops, si
     }
 }
 
-/* For the next batches. Not before the claims were made: a miss wastes none. */
-static size_t serials_to_fetch(const struct postgres_store *s, size_t claims)
-{
-    size_t left = s->serial_count - claims;
-    size_t room = LIMIT_BATCH_OPS_MAX - left;
-    size_t wanted = 4 * claims;
-    return left >= claims ? 0 : wanted < room ? wanted : room;
-}
-
 int postgres_try_quick(struct postgres_store *s, struct store_op *const *ops, size_t n, int64_t now_ms,
                        bool *missed, hapax_error *err)
 {
@@ -185,7 +176,7 @@ int postgres_try_quick(struct postgres_store *s, struct store_op *const *ops, si
     struct store_op *claims[LIMIT_BATCH_OPS_MAX];
     size_t completion_count = sort_ops(s, ops, n, STORE_COMPLETE, completions);
     size_t claim_count = sort_ops(s, ops, n, STORE_CLAIM, claims);
-    size_t fetch = serials_to_fetch(s, claim_count);
+    size_t fetch = postgres_serials_to_fetch(s->serial_count - claim_count, claim_count);
     PGresult *results[6]; /* BEGIN, enter, complete, claim, serials, COMMIT */
     size_t sent = 2;
     hope(s, ops, n);
@@ -202,6 +193,7 @@ int postgres_try_quick(struct postgres_store *s, struct store_op *const *ops, si
         code = send_claims(s, claims, claim_count, now_ms, err);
         sent++;
     }
+    /* For the next batches. Not before the claims were made: a miss wastes none. */
     if (code == 0 && fetch > 0) {
         code = postgres_send_serials(s, fetch, err);
         sent++;

@@ -3,6 +3,7 @@
 #include "store/postgres.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "postgres_statements_sql.h"
 #include "store/statement_text.h"
@@ -191,7 +192,7 @@ bool postgres_wait(struct postgres_store *s, int64_t deadline)
         if (PQisBusy(s->db) == 0) {
             return true;
         }
-        int64_t left = deadline - postgres_monotonic_ms();
+        int64_t left = deadline - clock_mono_ms();
         struct pollfd p = {.fd = PQsocket(s->db), .events = (short)(POLLIN | (unsent > 0 ? POLLOUT : 0))};
         int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
         if (ready == 0 || (ready < 0 && errno != EINTR)) {
@@ -237,7 +238,7 @@ static int take_result(struct postgres_store *s, PGresult **out, int64_t deadlin
 
 int postgres_collect(struct postgres_store *s, PGresult **results, size_t n, hapax_error *err)
 {
-    int64_t deadline = postgres_monotonic_ms() + s->busy_ms + POSTGRES_ANSWER_MS;
+    int64_t deadline = clock_mono_ms() + s->busy_ms + POSTGRES_ANSWER_MS;
     size_t got = 0;
     int code = PQpipelineSync(s->db) != 0 ? 0 : postgres_fail(s, NULL, err);
     while (code == 0 && got < n) {
