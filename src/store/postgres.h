@@ -228,7 +228,8 @@ int postgres_read_back_quick(struct postgres_store *s, struct store_op *const *o
 int postgres_send_find(struct postgres_store *s, bool write, hapax_error *err); /* the slots' rows */
 /* One slot for each identity, ascending. */
 void postgres_make_slots(struct postgres_store *s, struct store_op *const *ops, size_t n);
-struct postgres_slot *postgres_slot_of(struct postgres_store *s, const struct identity *id); /* or NULL */
+int postgres_load_slots(struct postgres_store *s, const PGresult *rows,
+                        hapax_error *err);         /* of find, find_locked */
 void postgres_roll_back(struct postgres_store *s); /* if a transaction is open */
 /* Serials for claims to come, more than the next batch needs, since batches in one round trip must have theirs before: how
  * many to fetch for so many claims a batch; ask, and put what came into the stock. */

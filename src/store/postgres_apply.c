@@ -52,12 +52,12 @@ static int compare_slot(const void *id, const void *slot)
                   IDENTITY_BYTES);
 }
 
-struct postgres_slot *postgres_slot_of(struct postgres_store *s, const struct identity *id)
+static struct postgres_slot *slot_of(struct postgres_store *s, const struct identity *id)
 {
     return bsearch(id, s->slots, s->slot_count, sizeof s->slots[0], compare_slot);
 }
 
-static int load_slots(struct postgres_store *s, const PGresult *rows, hapax_error *err)
+int postgres_load_slots(struct postgres_store *s, const PGresult *rows, hapax_error *err)
 {
     for (int row = 0; row < PQntuples(rows); row++) {
         struct record record;
@@ -66,7 +66,7 @@ static int load_slots(struct postgres_store *s, const PGresult *rows, hapax_erro
         if (code != 0) {
             return code;
         }
-        struct postgres_slot *slot = postgres_slot_of(s, &id);
+        struct postgres_slot *slot = slot_of(s, &id);
         if (slot == NULL) {
             return postgres_damaged(s, "another one than asked for", err);
         }
@@ -454,7 +454,7 @@ int postgres_try_batch(struct postgres_store *s, struct store_op *const *ops, si
     struct reading reading = {.rows = NULL};
     int code = read_batch(s, claims, write, now_ms, &reading, err);
     if (code == 0) {
-        code = load_slots(s, reading.rows, err);
+        code = postgres_load_slots(s, reading.rows, err);
     }
     if (code == 0) {
         code = decide(s, ops, n, &reading, err);

@@ -257,18 +257,8 @@ int postgres_read_back_quick(struct postgres_store *s, struct store_op *const *o
     if (code != 0) {
         return code;
     }
-    for (size_t i = 0; i < s->slot_count; i++) {
-        s->slots[i].record = (struct record){.state = RECORD_ABSENT};
-    }
-    for (int row = 0; code == 0 && row < PQntuples(rows); row++) {
-        struct record record;
-        struct identity id;
-        code = postgres_row_record(s, rows, row, &record, &id, err);
-        struct postgres_slot *slot = code == 0 ? postgres_slot_of(s, &id) : NULL;
-        if (slot != NULL) {
-            slot->record = record;
-        }
-    }
+    postgres_make_slots(s, ops, n); /* a second look must not see the first one's rows */
+    code = postgres_load_slots(s, rows, err);
     PQclear(rows);
     for (size_t i = 0; code == 0 && i < n; i++) {
         code = read_back_one(s, ops[i], &s->slots[s->slot_of[i]].record, err);

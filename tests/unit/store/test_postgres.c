@@ -86,6 +86,9 @@ static int apply_one(struct store *s, struct store_op *op)
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"                                          \
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
+/* Not the other sessions of the test itself. */
+#define KILL_STORES KILL " AND application_name = 'hapax'"
+
 static void a_connection_killed_between_batches_is_made_anew(void **state)
 {
     (void)state;
@@ -137,8 +140,7 @@ static void a_connection_killed_during_a_batch_runs_it_again(void **state)
     PQclear(PQexec(blocker, "BEGIN; SELECT FROM hapax.record FOR UPDATE"));
     pthread_create(&c.thread, NULL, run_call, &c);
     await("wait_event_type = 'Lock'");
-    in_world("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hapax'"
-             " AND datname = current_database()");
+    in_world(KILL_STORES);
     PQfinish(blocker);
     pthread_join(c.thread, NULL);
     assert_int_equal(c.code, 0);
@@ -162,8 +164,7 @@ static void a_commit_that_was_killed_is_run_again(void **state)
         c.op = claim(i);
         pthread_create(&c.thread, NULL, run_call, &c);
         await("wait_event = 'advisory' AND query = 'COMMIT'");
-        in_world("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                 " WHERE application_name = 'hapax' AND datname = current_database()");
+        in_world(KILL_STORES);
         PQfinish(blocker);
         pthread_join(c.thread, NULL);
         assert_int_equal(c.code, 0);
