@@ -1,0 +1,147 @@
+#include "cli/home_store.h"
+
+#include "base/secret.h"
+#include "cli/output.h"
+#include "cli/stores.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SQLITE_SCHEME "sqlite:"
+#define ROOT_FOLDER   "/var/lib/hapax"
+#define FILE_NAME     "/hapax.db"
+
+/* The folder of a user's own store; "" where none can be told. As the XDG base directories want it, a relative
+ * $XDG_STATE_HOME does not count. Root has one place, whoever's environment sudo has kept. */
+static int append_folder(struct buf *out)
+{
+    if (geteuid() == 0) {
+        return buf_append_text(out, ROOT_FOLDER);
+    }
+    const char *state = getenv("XDG_STATE_HOME");
+    if (state != NULL && state[0] == '/') {
+        return buf_printf(out, "%s/hapax", state);
+    }
+    const char *home = getenv("HOME");
+    if (home == NULL || home[0] != '/') {
+        const struct passwd *user = getpwuid(geteuid());
+        home = user != NULL ? user->pw_dir : NULL;
+    }
+    return home != NULL && home[0] == '/' ? buf_printf(out, "%s/.local/state/hapax", home) : 0;
+}
+
+/* Make a folder and those above it, where they are missing. 0, or -1 and errno. Changes the text meanwhile. */
+static int make_folders(char *path)
+{
+    for (char *slash = path + 1; *slash != '\0'; slash++) {
+        if (*slash == '/') {
+            *slash = '\0';
+            int rc = mkdir(path, 0700);
+            *slash = '/';
+            if (rc != 0 && errno != EEXIST && errno != EROFS && errno != EACCES) {
+                return -1;
+            }
+        }
+    }
+    return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -1;
+}
+
+static int own_store(struct buf *uri, const struct cli_args *args)
+{
+    size_t scheme = strlen(SQLITE_SCHEME);
+    if (buf_append_text(uri, SQLITE_SCHEME) != 0 || append_folder(uri) != 0 ||
+        buf_append_byte(uri, '\0') != 0) {
+        return output_no_memory(args->command);
+    }
+    char *folder = uri->ptr + scheme;
+    if (folder[0] == '\0') {
+        return output_usage(args->command,
+                            "there is no home directory to keep records in: name a store with --store "
+                            "sqlite:PATH or $HAPAX_STORE");
+    }
+    if (make_folders(folder) != 0) {
+        output_message(
+            args->command,
+            "can't make the folder %s: %s; name another store with --store sqlite:PATH or $HAPAX_STORE",
+            folder, strerror(errno));
+        return CLI_UNREACHABLE;
+    }
+    uri->len--; /* the NUL */
+    return buf_append(uri, FILE_NAME, sizeof FILE_NAME) == 0 ? CLI_OK : output_no_memory(args->command);
+}
+
+static int named_store(struct buf *uri, const struct cli_args *args, const char *name)
+{
+    if (strncmp(name, "memory:", strlen("memory:")) == 0) {
+        return output_usage(
+            args->command,
+            "a memory store would forget everything at once; name one that lasts: --store sqlite:PATH");
+    }
+    const char *path = stores_path(name);
+    if (path == NULL || path[0] == '/' || path[0] == '\0') {
+        return buf_append(uri, name, strlen(name) + 1) == 0 ? CLI_OK : output_no_memory(args->command);
+    }
+    char folder[PATH_MAX];
+    if (getcwd(folder, sizeof folder) == NULL) {
+        output_message(args->command, "can't tell where %s is: %s; name it by its whole path", path,
+                       strerror(errno));
+        return CLI_UNREACHABLE;
+    }
+    return buf_printf(uri, "%.*s%s/%s", (int)(path - name), name, strcmp(folder, "/") == 0 ? "" : folder,
+                      path) == 0 &&
+                   buf_append_byte(uri, '\0') == 0
+               ? CLI_OK
+               : output_no_memory(args->command);
+}
+
+int home_store_uri(char **out, const struct cli_args *args)
+{
+    const char *name = cli_text(args, "store");
+    struct buf uri;
+    buf_init(&uri, 4 * PATH_MAX);
+    int rc = name != NULL ? named_store(&uri, args, name) : own_store(&uri, args);
+    *out = NULL;
+    if (rc == CLI_OK) {
+        *out = uri.ptr; /* malloc()ed by the buffer */
+    } else {
+        buf_free(&uri);
+    }
+    return rc;
+}
+
+static bool is_plain(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";
+    return word[0] != '\0' && word[strspn(word, plain)] == '\0';
+}
+
+int home_store_quote(struct buf *out, const char *word)
+{
+    if (is_plain(word)) {
+        return buf_append_text(out, word);
+    }
+    int rc = buf_append_byte(out, '\'');
+    for (; *word != '\0' && rc == 0; word++) {
+        rc = *word == '\'' ? buf_append_text(out, "'\\''") : buf_append_byte(out, *word);
+    }
+    return rc != 0 ? rc : buf_append_byte(out, '\'');
+}
+
+int home_store_option(struct buf *out, const struct cli_args *args, const char *uri)
+{
+    char shown[SECRET_SHOWN_MAX];
+    if (secret_in_uri(uri)) {
+        if (!cli_given(args, "store")) {
+            return 0;
+        }
+        secret_show_uri(shown, sizeof shown, uri);
+        uri = shown;
+    }
+    int rc = buf_append_text(out, " --store ");
+    return rc != 0 ? rc : home_store_quote(out, uri);
+}
