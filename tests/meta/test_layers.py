@@ -16,7 +16,8 @@ MAY_USE = {
     "observe": {"base", "engine"},
     "gateway": {"base", "core", "engine", "net", "config", "observe"},
     "admin": {"base", "core", "engine", "net", "gateway"},
-    "cli": {"base", "core", "store", "engine", "net", "config", "gateway", "admin"},
+    "drill": {"base", "core", "net"},
+    "cli": {"base", "drill", "core", "store", "engine", "net", "config", "gateway", "admin"},
 }
 
 # A library outside the system's own stands behind one layer.
@@ -29,7 +30,7 @@ LIBRARIES = {
     r"uv\.h": {"net"},
     r"yaml\.h": {"config"},
     r"(zlib\.h|brotli/)": {"core"},
-    r"jansson\.h": {"gateway", "admin", "cli"},
+    r"jansson\.h": {"gateway", "admin", "cli", "drill"},
 }
 
 # Pure: no clocks, threads, files or sockets in core/.
