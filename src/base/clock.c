@@ -17,12 +17,12 @@ int64_t clock_wall_ms(void)
 
 int64_t clock_mono_ms(void)
 {
-    return read_us(CLOCK_MONOTONIC) / 1000;
+    return read_us(CLOCK_BOOTTIME) / 1000;
 }
 
 int64_t clock_mono_us(void)
 {
-    return read_us(CLOCK_MONOTONIC);
+    return read_us(CLOCK_BOOTTIME);
 }
 
 struct moment clock_now(void)

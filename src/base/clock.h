@@ -2,7 +2,8 @@
  * takes time as an argument.
  *
  * `wall_ms`: milliseconds since 1970-01-01 UTC, for ttl and what people read.
- * `mono_ms`: milliseconds of a clock that never jumps, for leases and time-outs inside a process. */
+ * `mono_ms`: milliseconds of a clock that is never set, for leases and time-outs inside a process. It goes on while the
+ * host is suspended: a lease runs out in the store then, too, and its owner must not think that it still has it. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

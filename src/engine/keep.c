@@ -49,8 +49,8 @@ void lane_store_failed(struct lane *l, int code, const hapax_error *err)
         return; /* ours, not the store's */
     }
     hapax_error ignored;
-    if (code == HAPAX_E_STORE_CORRUPT && !atomic_load(&l->down) && probe(l, &ignored) == 0) {
-        return; /* one damaged record, not a store that is down */
+    if (lane_blames_a_record(code) && !atomic_load(&l->down) && probe(l, &ignored) == 0) {
+        return; /* not a store that is down */
     }
     pthread_mutex_lock(&l->shared->error_lock);
     l->shared->store_error = *err;

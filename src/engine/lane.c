@@ -108,9 +108,27 @@ static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
     if (code != 0) {
         err->code = code;
         lane_count(&l->counters.store_errors, 1);
-        if (code != HAPAX_E_STORE_CORRUPT || n == 1) {
+        if (n == 1 || !lane_blames_a_record(code)) {
             lane_store_failed(l, code, err);
         }
+    }
+    return code;
+}
+
+/* One record fails the whole batch: one by one, only the guilty op fails. A second lock is waited for no more: what
+ * is left then fails as that one did, since each wait holds up everybody else. */
+static int apply_one_by_one(struct lane *l)
+{
+    hapax_error err = {0};
+    int code = 0;
+    int locked = 0;
+    for (size_t i = 0; i < l->batch_count; i++) {
+        if (locked < LANE_LOCKED_MAX) {
+            err = (hapax_error){0};
+            code = commit(l, i, 1, &err);
+            locked += code == HAPAX_E_BUSY;
+        }
+        lane_settle(l, i, code, &err);
     }
     return code;
 }
@@ -120,13 +138,8 @@ static int apply_batch(struct lane *l)
     hapax_error err = {0};
     size_t n = l->batch_count;
     int code = commit(l, 0, n, &err);
-    if (code == HAPAX_E_STORE_CORRUPT && n > 1) {
-        /* One damaged record fails the whole batch: one by one, only the guilty op does. */
-        for (size_t i = 0; i < n; i++) {
-            err = (hapax_error){0};
-            code = commit(l, i, 1, &err);
-            lane_settle(l, i, code, &err);
-        }
+    if (lane_blames_a_record(code) && n > 1) {
+        code = apply_one_by_one(l);
     } else {
         for (size_t i = 0; i < n; i++) {
             lane_settle(l, i, code, &err);

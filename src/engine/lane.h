@@ -17,6 +17,7 @@
 
 #define LANE_OWN_OPS_MAX (LIMIT_BATCH_OPS_MAX / 4) /* heartbeats, or polls, of one batch */
 #define LANE_DECIDE_MAX  (LIMIT_BATCH_OPS_MAX * 4) /* ops decided in one turn, most of them from memory */
+#define LANE_LOCKED_MAX  2                         /* ops of a batch that wait for a lock each, alone */
 #define LANE_PORTS_MAX   64                        /* ports gathered before they must be flushed */
 #define LANE_DEAD_MAX    64                        /* dead owners found in one walk */
 /* The pause between two polls for a run of another process doubles from the one to the other, so that who waits has the
@@ -205,6 +206,12 @@ int lane_recover_all(struct lane *l, hapax_error *err); /* at open, before anyth
 static inline bool lane_shuns_store(const struct lane *l)
 {
     return l->fails_slowly && atomic_load_explicit(&l->down, memory_order_relaxed);
+}
+
+/* May a record be the reason why its whole batch failed: damaged, or locked by a transaction of somebody else? */
+static inline bool lane_blames_a_record(int code)
+{
+    return code == HAPAX_E_STORE_CORRUPT || code == HAPAX_E_BUSY;
 }
 
 /* Its now decides, and not this host's wall clock. */

@@ -247,7 +247,8 @@ static void store_failed(struct exchange *e, int code)
     if (code == HAPAX_E_BUSY || code == HAPAX_E_MEMORY) {
         reply_refuse(
             e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,
-            "Too many operations are waiting. Nothing was executed; try again later with the same key.");
+            "Too many operations are waiting, or somebody else holds this one's record locked. Nothing was "
+            "executed; try again later with the same key.");
     } else if (code == HAPAX_E_CLOSED) {
         reply_refuse(
             e, METRIC_OVERLOADED, PROBLEM_OVERLOADED,

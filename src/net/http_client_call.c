@@ -1,6 +1,7 @@
 /* The request of a call: checked, and its head written into the call's arena as it goes out. A streamed body is kept
  * as it goes out, too, chunk framing included, until the link has taken it. */
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "net/http_client_parts.h"
 
@@ -178,6 +179,7 @@ int call_describe(struct http_call *call, const struct http_origin *origin, cons
     call->head_bytes_max = o->head_bytes_max;
     call->silence_ms = o->silence_ms;
     call->send_by_ms = o->send_within_ms > 0 ? client_now_ms(call->client) + o->send_within_ms : 0;
+    call->send_by_mono_ms = clock_mono_ms() + o->send_within_ms;
     call->expires_ms = o->timeout_ms > 0 ? client_now_ms(call->client) + o->timeout_ms : 0;
     return rc;
 }

@@ -161,6 +161,8 @@ struct http_call {
 
     int64_t expires_ms; /* 0: never */
     int64_t send_by_ms; /* 0: never too late */
+    int64_t
+        send_by_mono_ms; /* the same by the clock that leases have; a suspended host's loop would be late */
     int64_t silence_ms;
     int64_t heard_ms; /* last byte in either direction */
 };

@@ -4,6 +4,7 @@
  * write, so that uv never holds the caller's memory. The promise "sent at most once" is kept here: a connection that
  * breaks before it took a byte lets the call have another one, later it never does. */
 #include "base/assert.h"
+#include "base/clock.h"
 #include "net/http_client_parts.h"
 
 #include <stdlib.h>
@@ -165,7 +166,7 @@ void link_write(struct link *l)
 {
     while (!l->closing && l->call != NULL && !l->writing && !l->write_dead) {
         struct http_call *call = l->call;
-        if (!call->sent && call->send_by_ms > 0 && client_now_ms(l->client) >= call->send_by_ms) {
+        if (!call->sent && call->send_by_ms > 0 && clock_mono_ms() >= call->send_by_mono_ms) {
             call_fail(call, "no connection while it could still be sent");
             return;
         }

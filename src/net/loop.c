@@ -307,7 +307,7 @@ void loop_timer_close(struct loop_timer *t)
 
 int64_t loop_mono_ms(struct loop *l)
 {
-    return (int64_t)uv_now(&l->uv); /* CLOCK_MONOTONIC in milliseconds, as clock_mono_ms() */
+    return (int64_t)uv_now(&l->uv); /* CLOCK_MONOTONIC */
 }
 
 static void on_signal(uv_signal_t *handle, int number)

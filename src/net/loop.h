@@ -36,7 +36,9 @@ void loop_timer_start(struct loop_timer *t, int64_t after_ms);
 void loop_timer_stop(struct loop_timer *t);
 void loop_timer_close(struct loop_timer *t); /* frees it; fn never runs again */
 
-int64_t loop_mono_ms(struct loop *l); /* clock_mono_ms() as of this turn of the loop */
+/* The loop's own milliseconds as of this turn, for time-outs. They stand still while the host is suspended: never compare
+ * them with clock_mono_ms(). */
+int64_t loop_mono_ms(struct loop *l);
 
 /* Deliver a POSIX signal as a call-back on the loop (SIGTERM, SIGINT, SIGHUP). */
 int loop_signal(struct loop *l, int signal, void (*fn)(void *ctx, int signal), void *ctx, hapax_error *err);

@@ -44,7 +44,7 @@ int postgres_fail(struct postgres_store *s, const PGresult *r, hapax_error *err)
                          "%.120s: the server's disk is full; free some space there and try again", s->name);
     }
     if (sqlstate_is(s, "55P03")) {
-        return error_set(err, HAPAX_E_STORE, 0, "%.120s: locked by another session for over %lld ms", s->name,
+        return error_set(err, HAPAX_E_BUSY, 0, "%.120s: locked by another session for over %lld ms", s->name,
                          (long long)s->busy_ms);
     }
     if (sqlstate_class(s, "42")) { /* a table is missing or may not be used */

@@ -11,7 +11,7 @@ import time
 import psycopg
 import pytest
 from delay import Distance
-from harness import HAPAX, PATIENCE_S, config_for, is_sanitized, wait_until
+from harness import HAPAX, PATIENCE_S, at_once, config_for, is_sanitized, wait_until
 from postgres_server import PostgresServer
 
 numbers = itertools.count(1)
@@ -322,3 +322,21 @@ def test_a_network_that_swallows_packets_is_noticed_and_a_stop_is_not_held_up(aw
             since = time.monotonic()
             gateway.stop()
             print(f"stopped in {time.monotonic() - since:.1f} s")
+
+
+def test_a_record_that_somebody_holds_locked_fails_its_own_request_alone(away, store, upstream, start):
+    """Whatever shares its batch succeeds, and the store is not down."""
+    first = start(config_for(upstream), "first", store=store)
+    locked = new_key()
+    assert first.post("/orders", locked).status == 201
+    gateway = start(config_for(upstream, timeouts="{store: 500ms}"), "second", store=store)
+    others = [new_key() for _ in range(15)]
+    with psycopg.connect(store) as db:
+        assert db.execute("SELECT serial FROM hapax.record FOR UPDATE").rowcount == 1
+        answers = at_once(16, lambda i: gateway.post("/orders", locked if i == 0 else others[i - 1]))
+        assert (answers[0].status, b"overloaded" in answers[0].body) == (503, True), answers[0].body
+        assert [a.status for a in answers[1:]] == [201] * 15, answers[1:]
+        assert gateway.metric("hapax_store_up") == 1 and "store-down: " not in gateway.log_text()
+        db.rollback()
+    assert gateway.post("/orders", locked).get("Idempotency-Status") == "replayed"
+    assert len(upstream.effects("/orders")) == 16

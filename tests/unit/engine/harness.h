@@ -223,9 +223,9 @@ struct faulty {
     struct store_backend backend;
     void (*at)(void *ctx, enum faulty_point point); /* NULL: nobody looks */
     void *at_ctx;
-    int apply_code;   /* returned by apply() instead of doing anything; 0: works */
-    bool corrupt_set; /* a batch with an op on `corrupt` is HAPAX_E_STORE_CORRUPT */
-    struct identity corrupt;
+    int apply_code;  /* returned by apply() instead of doing anything; 0: works */
+    int guilty_code; /* not 0: of a batch with an op on one of `guilty` */
+    struct identity guilty[3];
     int write_code;       /* of register_owner(): the probe */
     size_t writes_before; /* that many register_owner() still work */
     int generation_code;
@@ -265,8 +265,10 @@ static UNUSED int faulty_apply(struct store *s, struct store_op *const *ops, siz
         f->claims += ops[i]->kind == STORE_CLAIM;
         f->extends += ops[i]->kind == STORE_EXTEND;
         f->lookups += ops[i]->kind == STORE_LOOKUP;
-        if (f->corrupt_set && identity_equal(&ops[i]->id, &f->corrupt)) {
-            return error_set(err, HAPAX_E_STORE_CORRUPT, 0, "a row is damaged");
+        for (size_t g = 0; f->guilty_code != 0 && g < sizeof f->guilty / sizeof f->guilty[0]; g++) {
+            if (identity_equal(&ops[i]->id, &f->guilty[g])) {
+                return error_set(err, f->guilty_code, 0, "it is the row's fault");
+            }
         }
     }
     if (f->apply_code != 0) {

@@ -658,7 +658,40 @@ static void a_probe_that_breaks_off_leaves_no_claim_without_its_owner(void **sta
     engine_close(s.engine);
 }
 
+static void only_the_op_on_a_guilty_record_fails(int code)
+{
+    struct sim s;
+    sim_open(&s);
+    struct faulty *f = sim_wrap_store(&s);
+    struct asked a[4];
+    for (size_t i = 0; i < 4; i++) {
+        sim_submit(&s, make_begin(&a[i], letters[i], "body", 0));
+    }
+    f->guilty_code = code;
+    f->guilty[0] = a[3].op.id;
+    sim_turns(&s);
+    for (size_t i = 0; i < 3; i++) {
+        assert_verdict(&a[i], VERDICT_FRESH);
+    }
+    assert_code(&a[3], code);
+    assert_string_equal(a[3].op.error.message, "it is the row's fault");
+    assert_true(engine_store_ok(s.engine, NULL)); /* the store as a whole works */
+    engine_close(s.engine);
+}
+
 static void only_the_op_on_a_damaged_record_fails(void **state)
+{
+    (void)state;
+    only_the_op_on_a_guilty_record_fails(HAPAX_E_STORE_CORRUPT);
+}
+
+static void only_the_op_on_a_locked_record_fails(void **state)
+{
+    (void)state;
+    only_the_op_on_a_guilty_record_fails(HAPAX_E_BUSY);
+}
+
+static void a_batch_waits_alone_for_two_locks_at_most(void **state)
 {
     (void)state;
     struct sim s;
@@ -668,15 +701,17 @@ static void only_the_op_on_a_damaged_record_fails(void **state)
     for (size_t i = 0; i < 4; i++) {
         sim_submit(&s, make_begin(&a[i], letters[i], "body", 0));
     }
-    f->corrupt_set = true;
-    f->corrupt = a[3].op.id;
-    sim_turns(&s);
+    f->guilty_code = HAPAX_E_BUSY;
     for (size_t i = 0; i < 3; i++) {
-        assert_verdict(&a[i], VERDICT_FRESH);
+        f->guilty[i] = a[i + 1].op.id;
     }
-    assert_code(&a[3], HAPAX_E_STORE_CORRUPT);
-    assert_string_equal(a[3].op.error.message, "a row is damaged");
-    assert_true(engine_store_ok(s.engine, NULL)); /* the store as a whole works */
+    sim_turns(&s);
+    assert_verdict(&a[0], VERDICT_FRESH);
+    for (size_t i = 1; i < 4; i++) {
+        assert_code(&a[i], HAPAX_E_BUSY);
+    }
+    assert_int_equal(f->applies, 4); /* all of them, and three alone */
+    assert_true(engine_store_ok(s.engine, NULL));
     engine_close(s.engine);
 }
 
@@ -1361,6 +1396,8 @@ int main(void)
         cmocka_unit_test(a_store_that_was_down_is_found_again_without_traffic),
         cmocka_unit_test(a_probe_that_breaks_off_leaves_no_claim_without_its_owner),
         cmocka_unit_test(only_the_op_on_a_damaged_record_fails),
+        cmocka_unit_test(only_the_op_on_a_locked_record_fails),
+        cmocka_unit_test(a_batch_waits_alone_for_two_locks_at_most),
         cmocka_unit_test(replays_come_from_memory_until_they_expire),
         cmocka_unit_test(the_cache_is_bounded_by_bytes),
         cmocka_unit_test(forgetting_reaches_this_engines_cache_at_once),
