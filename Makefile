@@ -21,7 +21,7 @@ run: $(BUILD)/build.ninja ## Everything set up, the gateway in front of a sample
 	@dev/run $(TO)
 
 test: ready ## Everything set up and every test; what CI calls
-	@$(MAKE) --no-print-directory all quick postgres model sim blackbox crash clang asan tsan
+	@$(MAKE) --no-print-directory all quick postgres model sim blackbox drill crash clang asan tsan
 	@$(MAKE) --no-print-directory ha KILLS=1
 	@$(MAKE) --no-print-directory fault PLACES=12
 	@$(MAKE) --no-print-directory soak MIN=0.6
@@ -41,6 +41,10 @@ meta: ready all
 
 blackbox: ready all ## The real binary against real servers
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/blackbox
+
+.PHONY: drill
+drill: ready all ## `hapax drill` against servers that are wrong on purpose, each in one way
+	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/drill
 
 model: ready ## The protocol of claims, every state of it, with spin
 	@tests/model/check $(BUILD)/model
