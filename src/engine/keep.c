@@ -122,7 +122,8 @@ static int sweep_slice(struct lane *l, hapax_error *err)
     bool live = l->sweep_ops > 0;
     l->sweep_full = code == 0 ? removed >= o->sweep_rows : l->sweep_full;
     l->sweep_ops = 0;
-    l->sweep_due_mono_ms = l->now.mono_ms + o->sweep_every_ms;
+    int64_t idle_ms = LANE_SWEEP_IDLE * took_us / 1000; /* of a far database each takes a batch's place */
+    l->sweep_due_mono_ms = l->now.mono_ms + (idle_ms > o->sweep_every_ms ? idle_ms : o->sweep_every_ms);
     if (code == 0 && removed > 0) { /* there may be more; answers may have been too large for a full slice */
         int64_t rest_ms = LANE_SWEEP_PAUSE * took_us / 1000;
         rest_ms = l->sweep_full || rest_ms > LANE_SWEEP_REST_MS ? rest_ms : LANE_SWEEP_REST_MS;

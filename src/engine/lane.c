@@ -104,6 +104,7 @@ static int commit(struct lane *l, size_t from, size_t n, hapax_error *err)
     int64_t took_us = l->shared->simulated ? 0 : clock_mono_us() - start_us;
     count_batch(l, n, took_us);
     l->slow = code != 0 || took_us > LANE_HELP_US_MAX;
+    l->far_us = code == 0 && took_us > LANE_FAR_US ? took_us : 0;
     l->fails_slowly = code != 0 && took_us > LANE_SHUN_US;
     if (code != 0) {
         err->code = code;
@@ -382,6 +383,19 @@ static void finish_all(struct lane *l)
     } while (l->pending_first != NULL || !queue_empty(&l->queue));
 }
 
+/* Of a far database: what was just answered comes back soon, completions of fresh claims most of all. Without a pause the
+ * next batch leaves before they are here, and they wait for it and for the one after: measured at 200 ms, a request
+ * among many took four and a half round trips instead of three. */
+static void gather(struct lane *l)
+{
+    if (l->far_us > 0 && l->in_flight.ours_count > 0) {
+        int64_t pause_us = l->far_us / LANE_GATHER_SHARE;
+        pause_us = pause_us < LANE_GATHER_US_MAX ? pause_us : LANE_GATHER_US_MAX;
+        nanosleep(&(struct timespec){.tv_nsec = (long)pause_us * 1000}, NULL);
+    }
+    l->far_us = 0;
+}
+
 static void *run(void *arg)
 {
     struct lane *l = arg;
@@ -391,6 +405,7 @@ static void *run(void *arg)
     thread_prompt(); /* measured: else it waits two milliseconds for a processor after many a sync */
     while (!atomic_load(&l->shared->closing)) {
         int64_t due = lane_turn(l, now_of(l));
+        gather(l);
         int64_t pause = due - now_of(l).mono_ms;
         if (pause > 0) {
             lane_sleep(l, pause);

@@ -29,10 +29,15 @@
 #define LANE_POLL_DOWN_MS 250 /* after one that failed */
 /* After a commit that took longer the lane's own thread is to wait: others may want to attach, or time out. */
 #define LANE_HELP_US_MAX 2000
+/* After a commit that took longer, so large a share of that time is waited for what its answers bring. */
+#define LANE_FAR_US        20000
+#define LANE_GATHER_SHARE  16
+#define LANE_GATHER_US_MAX 20000
 /* Between two slices of a sweep live operations have this many times as long as the slice took, and a while when it was
  * not a full one. Should there be full ones for so long, then more expires than is removed: from then on one is also
  * due after 1.5 operations for each record removed. A record costs two to make, so that gains on any load. */
 #define LANE_SWEEP_PAUSE     6
+#define LANE_SWEEP_IDLE      20 /* the same after one that found nothing */
 #define LANE_SWEEP_REST_MS   20
 #define LANE_SWEEP_LONG_MS   (60 * 60 * 1000)
 #define LANE_SWEEP_OPS(rows) ((size_t)(rows)*3 / 2)
@@ -119,6 +124,7 @@ struct lane {
     size_t sweep_ops;                /* live ones since the last slice */
     bool sweep_full;                 /* the last slice was: there is more */
     bool slow;                       /* the last commit took longer than LANE_HELP_US_MAX, or failed */
+    int64_t far_us;                  /* what the last commit took when longer than LANE_FAR_US, else 0 */
     bool fails_slowly;               /* the last commit or probe failed, and took longer than LANE_SHUN_US */
     struct moment now;               /* of this turn */
     struct engine_op *pending_first; /* collected, not yet decided */
