@@ -24,6 +24,7 @@ _hapax() {
         ' keys forget') path=' keys forget' ;;
         ' stats') path=' stats' ;;
         ' migrate') path=' migrate' ;;
+        ' run') path=' run' ;;
         ' bench') path=' bench' ;;
         ' docs') path=' docs' ;;
         ' docs man') path=' docs man' ;;
@@ -58,6 +59,14 @@ _hapax() {
     ' migrate --store' | ' migrate -s') :; return ;;
     ' migrate --from') :; return ;;
     ' migrate --role') :; return ;;
+    ' run --key' | ' run -k') :; return ;;
+    ' run --ttl') :; return ;;
+    ' run --wait' | ' run -w') :; return ;;
+    ' run --timeout' | ' run -t') :; return ;;
+    ' run --on-unknown') mapfile -t COMPREPLY < <(compgen -W 'hold retry' -- "$cur"); return ;;
+    ' run --keep-output') :; return ;;
+    ' run --lease') :; return ;;
+    ' run --store' | ' run -s') :; return ;;
     ' bench --store' | ' bench -s') :; return ;;
     ' bench --dir' | ' bench -d') _hapax_files -d "$cur"; return ;;
     ' bench --seconds' | ' bench -n') :; return ;;
@@ -69,7 +78,7 @@ _hapax() {
     [[ $cur == -* ]] && path+=' --'
     case $path in
     ' --') mapfile -t COMPREPLY < <(compgen -W '--help --version' -- "$cur") ;;
-    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate bench docs help version ' -- "$cur") ;;
+    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run bench docs help version ' -- "$cur") ;;
     ' serve --') mapfile -t COMPREPLY < <(compgen -W '--config --to --listen --admin --store --allow-unsafe-store --help' -- "$cur") ;;
     ' check --') mapfile -t COMPREPLY < <(compgen -W '--json --print --help' -- "$cur") ;;
     ' check') _hapax_files -f "$cur" ;;
@@ -84,6 +93,8 @@ _hapax() {
     ' keys forget') : ;;
     ' stats --') mapfile -t COMPREPLY < <(compgen -W '--store --json --help' -- "$cur") ;;
     ' migrate --') mapfile -t COMPREPLY < <(compgen -W '--store --print --from --role --json --help' -- "$cur") ;;
+    ' run --') mapfile -t COMPREPLY < <(compgen -W '--key --ttl --wait --timeout --on-unknown --keep-failures --ignore-args --keep-output --lease --store --quiet --help' -- "$cur") ;;
+    ' run') : ;;
     ' bench --') mapfile -t COMPREPLY < <(compgen -W '--store --existing --dir --seconds --threads --keys-before --repeats --body --json --help' -- "$cur") ;;
     ' docs --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' docs') mapfile -t COMPREPLY < <(compgen -W 'man completion config ' -- "$cur") ;;
@@ -92,7 +103,7 @@ _hapax() {
     ' docs completion --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' docs config --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' help --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
-    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate bench docs help version ' -- "$cur") ;;
+    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run bench docs help version ' -- "$cur") ;;
     ' version --') mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur") ;;
     esac
 }

@@ -80,6 +80,7 @@ struct cli_command {
     const struct cli_argument *arguments;
     const struct cli_example *examples;           /* at least one, but for groups */
     const struct cli_command *const *subcommands; /* ends with NULL; a group has these and no run */
+    bool words_follow; /* the first argument ends the options: what follows are another command's words */
     int (*run)(const struct cli_args *args);
 };
 
@@ -136,6 +137,7 @@ extern const struct cli_command cmd_docs;
 extern const struct cli_command cmd_help;
 extern const struct cli_command cmd_keys;
 extern const struct cli_command cmd_migrate;
+extern const struct cli_command cmd_run;
 extern const struct cli_command cmd_stats;
 extern const struct cli_command cmd_version;
 

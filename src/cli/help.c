@@ -47,7 +47,7 @@ static int usage_arguments(struct buf *out, const struct cli_command *command)
     for (const struct cli_option *o = command->options; o != NULL && o->name != NULL; o++) {
         instead = o->for_arguments ? o : instead;
     }
-    int rc = instead != NULL ? buf_append_text(out, " (") : 0;
+    int rc = buf_append_text(out, instead != NULL ? " (" : command->words_follow ? " --" : "");
     for (const struct cli_argument *a = command->arguments; a != NULL && a->name != NULL && rc == 0; a++) {
         rc = buf_printf(out, "%s%s%s%s%s", a == command->arguments && instead != NULL ? "" : " ",
                         a->optional ? "[" : "", a->name, a->repeats ? "..." : "", a->optional ? "]" : "");

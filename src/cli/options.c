@@ -319,6 +319,7 @@ int cli_parse(struct cli_args *out, const struct cli_command *command, int argc,
         int rc = 0;
         if (only_arguments || word[0] != '-' || word[1] == '\0') {
             out->arguments[out->argument_count++] = word;
+            only_arguments = only_arguments || command->words_follow;
         } else if (strcmp(word, "--") == 0) {
             only_arguments = true;
         } else if (word[1] == '-') {

@@ -14,10 +14,11 @@ MAY_USE = {
     "net": {"base", "core"},
     "config": {"base", "core"},
     "observe": {"base", "engine"},
+    "run": {"base"},
     "gateway": {"base", "core", "engine", "net", "config", "observe"},
     "admin": {"base", "core", "engine", "net", "gateway"},
     "drill": {"base", "core", "net"},
-    "cli": {"base", "drill", "core", "store", "engine", "net", "config", "gateway", "admin"},
+    "cli": {"base", "run", "drill", "core", "store", "engine", "net", "config", "gateway", "admin"},
 }
 
 # A library outside the system's own stands behind one layer.

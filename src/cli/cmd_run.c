@@ -1,0 +1,428 @@
+/* `hapax run`: a command that takes effect once per key. What happens is decided in run/; here are the options, what is
+ * said about it, and the exit code. The command's standard output and error are its own: messages go to standard
+ * error, data of ours nowhere. */
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/units.h"
+#include "cli/home_store.h"
+#include "cli/output.h"
+#include "run/key_template.h"
+#include "run/once.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LEASE_MS_MIN 1000
+
+struct job {
+    const struct cli_args *args;
+    struct run_request request;
+    struct run_report report;
+    struct buf key;
+    char *store; /* owned */
+};
+
+/* --- options ------------------------------------------------------------------------------------- */
+
+static int read_duration(int64_t *out, const struct cli_args *args, const char *name, int64_t least_ms)
+{
+    const char *text = cli_text(args, name);
+    if (text == NULL) {
+        return CLI_OK;
+    }
+    if (units_duration_ms(out, slice_text(text)) != 0 || *out < least_ms) {
+        char least[UNITS_TEXT_MAX];
+        units_duration_text(least, least_ms);
+        return output_usage(args->command,
+                            "--%s is a duration such as 500ms, 10s, 30m, 48h or 7d, at least %s, not %s",
+                            name, least, text);
+    }
+    return CLI_OK;
+}
+
+static int read_options(struct job *j)
+{
+    const struct cli_args *args = j->args;
+    struct run_request *r = &j->request;
+    int rc = read_duration(&r->ttl_ms, args, "ttl", 1);
+    rc = rc != CLI_OK ? rc : read_duration(&r->wait_ms, args, "wait", 0);
+    rc = rc != CLI_OK ? rc : read_duration(&r->lease_ms, args, "lease", LEASE_MS_MIN);
+    rc = rc != CLI_OK ? rc : read_duration(&r->timeout_ms, args, "timeout", 0);
+    if (rc != CLI_OK) {
+        return rc;
+    }
+    uint64_t bytes;
+    const char *keep = cli_text(args, "keep-output");
+    if (units_size_bytes(&bytes, slice_text(keep)) != 0 || bytes > RUN_KEPT_BYTES_MAX) {
+        return output_usage(args->command,
+                            "--keep-output is a size such as 64KiB or 1MiB, at most %u, not %s",
+                            RUN_KEPT_BYTES_MAX, keep);
+    }
+    r->keep_bytes = (size_t)bytes;
+    r->retry_unknown = strcmp(cli_text(args, "on-unknown"), "retry") == 0;
+    r->keep_failures = cli_flag(args, "keep-failures");
+    r->ignore_args = cli_flag(args, "ignore-args");
+    r->argv = (char *const *)args->arguments; /* ends with NULL; exec does not write to them */
+    return CLI_OK;
+}
+
+static int read_key(struct job *j)
+{
+    hapax_error err = {0};
+    int code = run_key_expand(&j->key, cli_text(j->args, "key"), clock_wall_ms(), &err);
+    if (code == HAPAX_E_MEMORY || (code == 0 && buf_append_byte(&j->key, '\0') != 0)) {
+        return output_no_memory(j->args->command);
+    }
+    j->request.key = j->key.ptr;
+    return code == 0 ? CLI_OK : output_usage(j->args->command, "%s", err.message);
+}
+
+/* Files that we open must not become somebody's standard output. */
+static int fill_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd) {
+            return CLI_FAILED;
+        }
+    }
+    return CLI_OK;
+}
+
+/* --- what is said -------------------------------------------------------------------------------- */
+
+static void note(void *ctx, const char *text)
+{
+    const struct job *j = ctx;
+    if (!cli_flag(j->args, "quiet")) {
+        output_message(j->args->command, "%s", text);
+    }
+}
+
+/* "  to look:   hapax keys show --store ... run KEY": as this program was called, to be pasted as it stands. */
+static void say_command(const struct job *j, const char *when, const char *words)
+{
+    struct buf line;
+    buf_init(&line, HOME_STORE_OPTION_BYTES_MAX);
+    int rc = home_store_quote(&line, program_invocation_name);
+    rc = rc != 0 ? rc : buf_printf(&line, " %s", words);
+    rc = rc != 0 ? rc : home_store_option(&line, j->args, j->store);
+    rc = rc != 0 ? rc : buf_printf(&line, "%s " RUN_SCOPE " ", j->request.key[0] == '-' ? " --" : "");
+    rc = rc != 0 ? rc : home_store_quote(&line, j->request.key);
+    struct buf shown;
+    buf_init(&shown, 4 * HOME_STORE_OPTION_BYTES_MAX);
+    rc = rc != 0 ? rc : output_escape(&shown, buf_slice(&line));
+    if (rc == 0) {
+        fprintf(stderr, "  %-25s %.*s\n", when, SLICE_FORMAT(buf_slice(&shown)));
+    }
+    buf_free(&line);
+    buf_free(&shown);
+}
+
+static void say_how_to_settle(const struct job *j)
+{
+    say_command(j, "to look at the record:", "keys show");
+    say_command(j, "if it took effect:", "keys resolve --done");
+    say_command(j, "if it did not:", "keys resolve --released");
+}
+
+static int say_unknown(const struct job *j)
+{
+    char begun[CLOCK_TEXT_MAX];
+    clock_text(begun, j->report.claimed_ms);
+    output_message(
+        j->args->command,
+        "nobody knows whether the command took effect: its run for key %s, begun %s, was cut off. Nothing "
+        "was run now. Find out, then settle it",
+        j->request.key, begun);
+    say_how_to_settle(j);
+    fprintf(stderr, "  %-25s %s\n", "to run it all the same:", "this command with --on-unknown retry");
+    return CLI_TRY_LATER;
+}
+
+static int say_unrecorded(const struct job *j)
+{
+    const struct run_report *r = &j->report;
+    output_message(
+        j->args->command,
+        "THE COMMAND RAN and ended with exit code %d, BUT THAT COULD NOT BE RECORDED: %s. Its key %s is "
+        "unknown, or another run has it",
+        r->code,
+        r->error.code == HAPAX_E_STALE ? "its claim had run out (was this host asleep, or the store away?)"
+                                       : r->error.message,
+        j->request.key);
+    say_how_to_settle(j);
+    return CLI_TRY_LATER;
+}
+
+static int say_busy(const struct job *j)
+{
+    char begun[CLOCK_TEXT_MAX];
+    clock_text(begun, j->report.claimed_ms);
+    output_message(j->args->command, "the command runs already for key %s, since %s: try again later%s",
+                   j->request.key, begun, j->request.wait_ms == 0 ? ", or let it wait with --wait" : "");
+    return CLI_TRY_LATER;
+}
+
+/* Nothing was executed: whose fault is it? */
+static int say_error(const struct job *j, const hapax_error *err)
+{
+    switch (err->code) {
+    case HAPAX_E_LIMIT:
+    case HAPAX_E_SYNTAX:
+    case HAPAX_E_MISSING:
+        return output_usage(j->args->command, "%s", err->message);
+    case HAPAX_E_STORE_FULL:
+    case HAPAX_E_STORE_CORRUPT:
+    case HAPAX_E_STORE_VERSION:
+        (void)output_error(j->args->command, err);
+        return CLI_UNREACHABLE;
+    default:
+        return output_error(j->args->command, err);
+    }
+}
+
+/* --- a repeat ------------------------------------------------------------------------------------ */
+
+static int write_all(int fd, struct slice bytes)
+{
+    while (bytes.len > 0) {
+        ssize_t n = write(fd, bytes.ptr, bytes.len);
+        if (n < 0 && errno != EINTR) {
+            return errno;
+        }
+        bytes = slice_from(bytes, n > 0 ? (size_t)n : 0);
+    }
+    return 0;
+}
+
+static int repeat(struct job *j)
+{
+    const struct run_kept *kept = &j->report.kept;
+    static const int fds[RUN_STREAMS] = {[RUN_STDOUT] = STDOUT_FILENO, [RUN_STDERR] = STDERR_FILENO};
+    char text[256];
+    char begun[CLOCK_TEXT_MAX];
+    clock_text(begun, j->report.claimed_ms);
+    bool silent = kept->written[RUN_STDOUT] == 0 && kept->written[RUN_STDERR] == 0;
+    snprintf(text, sizeof text, "already done (begun %s, %s%d): not run again, %s", begun,
+             j->report.by_hand ? "settled by hand, exit code " : "exit code ", kept->code,
+             silent ? "it had printed nothing" : "printing its output");
+    note(j, text);
+    for (int i = 0; i < RUN_STREAMS; i++) {
+        int error = write_all(fds[i], kept->kept[i]);
+        j->report.write_error = error != 0 && error != EPIPE ? error : j->report.write_error;
+    }
+    for (int i = 0; i < RUN_STREAMS; i++) {
+        if (kept->kept[i].len < kept->written[i]) {
+            output_message(
+                j->args->command, "%s is cut: of its %" PRIu64 " bytes %zu were kept (--keep-output)",
+                i == RUN_STDOUT ? "standard output" : "standard error", kept->written[i], kept->kept[i].len);
+        }
+    }
+    return kept->code;
+}
+
+/* --- the verdict --------------------------------------------------------------------------------- */
+
+static int executed(const struct job *j)
+{
+    const struct run_report *r = &j->report;
+    char text[128];
+    if (r->code != 0 && !j->request.keep_failures) {
+        snprintf(text, sizeof text,
+                 "the command failed with exit code %d: the next run with this key executes it again",
+                 r->code);
+        note((void *)j, text);
+    }
+    return r->code;
+}
+
+static int conclude(struct job *j)
+{
+    const struct run_report *r = &j->report;
+    switch (r->end) {
+    case RUN_EXECUTED:
+        return executed(j);
+    case RUN_REPEATED:
+        return repeat(j);
+    case RUN_BUSY:
+        return say_busy(j);
+    case RUN_MISMATCH:
+        output_message(
+            j->args->command,
+            "key %s was used for another command or other arguments: use a key of its own, or --ignore-args "
+            "where they may differ",
+            j->request.key);
+        return CLI_CONFLICT;
+    case RUN_UNKNOWN:
+        return say_unknown(j);
+    case RUN_NOT_STARTED:
+        output_message(j->args->command, "can't run %s: %s", j->request.argv[0], strerror(r->start_error));
+        return r->code;
+    case RUN_UNRECORDED:
+        return say_unrecorded(j);
+    case RUN_INTERRUPTED:
+        output_message(j->args->command, "ended by signal %d (%s) before the command was started", r->signal,
+                       strsignal(r->signal));
+        return r->code;
+    }
+    return CLI_FAILED;
+}
+
+static int run_job(struct job *j)
+{
+    int rc = fill_standard_streams();
+    rc = rc != CLI_OK ? rc : read_options(j);
+    rc = rc != CLI_OK ? rc : read_key(j);
+    rc = rc != CLI_OK ? rc : home_store_uri(&j->store, j->args);
+    if (rc != CLI_OK) {
+        return rc;
+    }
+    j->request.store_uri = j->store;
+    hapax_error err = {0};
+    if (run_once(&j->report, &j->request, &err) != 0) {
+        return say_error(j, &err);
+    }
+    rc = conclude(j);
+    if (j->report.write_error != 0) {
+        output_message(j->args->command, "can't write all of the output: %s",
+                       strerror(j->report.write_error));
+        rc = rc == CLI_OK ? CLI_FAILED : rc;
+    }
+    return rc;
+}
+
+static int run(const struct cli_args *args)
+{
+    struct job j = {.args = args};
+    j.request.note = note;
+    j.request.ctx = &j;
+    buf_init(&j.key, LIMIT_KEY_BYTES_MAX + 1);
+    int rc = run_job(&j);
+    run_report_free(&j.report);
+    buf_free(&j.key);
+    free(j.store);
+    return rc;
+}
+
+/* --- declarations -------------------------------------------------------------------------------- */
+
+static const struct cli_option options[] = {
+    {.name = "key",
+     .letter = 'k',
+     .kind = CLI_TEXT,
+     .value = "KEY",
+     .one_of = 'k',
+     .help = "what the command must happen once for; {date:FORMAT@ZONE} in it is the time of the start as "
+             "strftime "
+             "writes it, {{ a brace"},
+    {.name = "ttl",
+     .kind = CLI_TEXT,
+     .value = "DURATION",
+     .standard = "24h",
+     .help = "how long its end is kept, from its start on; then the key is free"},
+    {.name = "wait",
+     .letter = 'w',
+     .kind = CLI_TEXT,
+     .value = "DURATION",
+     .standard = "10s",
+     .help = "how long to wait for a run that goes on; 0: not at all"},
+    {.name = "timeout",
+     .letter = 't',
+     .kind = CLI_TEXT,
+     .value = "DURATION",
+     .help = "end the command and its process group after it: SIGTERM, and SIGKILL 10s later"},
+    {.name = "on-unknown",
+     .kind = CLI_CHOICE,
+     .value = "ACTION",
+     .choices = "hold|retry",
+     .standard = "hold",
+     .help = "what to do after a run that was cut off"},
+    {.name = "keep-failures",
+     .kind = CLI_FLAG,
+     .help = "an exit code other than 0 is an end, too, and is repeated"},
+    {.name = "ignore-args",
+     .kind = CLI_FLAG,
+     .help = "do not compare the command's words with those of the first run"},
+    {.name = "keep-output",
+     .kind = CLI_TEXT,
+     .value = "SIZE",
+     .standard = "1MiB",
+     .help = "how much of what it prints is kept for repeats, both streams together; at most 16MiB less 256 "
+             "bytes"},
+    {.name = "lease",
+     .kind = CLI_TEXT,
+     .value = "DURATION",
+     .standard = "30s",
+     .help = "how long a run may be silent (its host dead, asleep or cut off from the store) before it "
+             "counts as cut off"},
+    CLI_OPTION_HOME_STORE,
+    {.name = "quiet", .letter = 'q', .kind = CLI_FLAG, .help = "no notes; errors are still told"},
+    {0},
+};
+
+static const struct cli_argument arguments[] = {
+    {.name = "COMMAND", .kind = CLI_TEXT, .help = "what to run; looked up in PATH, without a shell"},
+    {.name = "ARG",
+     .kind = CLI_TEXT,
+     .optional = true,
+     .repeats = true,
+     .help = "its arguments, options too"},
+    {0},
+};
+
+static const struct cli_example examples[] = {
+    {"Once a day, however often it is called",
+     "hapax run --key 'backup-{date:%Y-%m-%d}' --ttl 48h -- echo backup"},
+    {"A report for each hour of Berlin, once also when the clocks go back",
+     "hapax run --key 'report-{date:%Y-%m-%dT%H@Europe/Berlin}' -- echo report"},
+    {"In CI: one deployment of a commit, whichever job comes first",
+     "hapax run --key deploy-4f1c2d --store postgresql://ci@db.example/ci --wait 10m --timeout 30m -- "
+     "./deploy"},
+    {0},
+};
+
+const struct cli_command cmd_run = {
+    .name = "run",
+    .summary = "run a command that takes effect once per key",
+    .description =
+        "The first run with a key executes the command, under a claim in the store that is renewed while it "
+        "runs. "
+        "Its output passes through and is kept; when it has succeeded, later runs with that key print what "
+        "was kept "
+        "(standard output, then standard error) and exit as it did, without running it. When it fails, the "
+        "key is "
+        "free and the next run executes it again, unless --keep-failures. A run at the same time waits for "
+        "the "
+        "first. The same key for other words is refused.\n\n"
+        "When a run is cut off (kill -9, power failure), nobody knows whether it took effect. The next run "
+        "then "
+        "executes nothing, exits with 75 and says how to look and how to settle it; or, with --on-unknown "
+        "retry, it "
+        "executes the command again. The command finds its key in HAPAX_KEY, and in HAPAX_ATTEMPT 1, or more "
+        "after "
+        "runs that were cut off.\n\n"
+        "It runs in a process group of its own, with our standard input. SIGTERM, SIGINT, SIGHUP, SIGQUIT, "
+        "SIGUSR1 "
+        "and SIGUSR2 are passed on to that group. When nobody reads its output any longer, it goes on. It "
+        "gets "
+        "SIGKILL when hapax is killed; what it has started itself does not.\n\n"
+        "The exit code is the command's own, 128 and the signal's number when a signal ended it, 124 when "
+        "--timeout "
+        "did, 126 when it can't be executed, 127 when it is not found. Ours are 75 (try later: it runs, its "
+        "outcome "
+        "is unknown, or its end could not be recorded), 4 (other words under this key), 2 (wrong usage) and "
+        "5 (no "
+        "store), when nothing was executed, and 1 when the output could not be written. A command may use "
+        "these "
+        "numbers itself: the line on standard error that begins with \"hapax run:\" tells them apart.",
+    .options = options,
+    .arguments = arguments,
+    .examples = examples,
+    .words_follow = true,
+    .run = run,
+};

@@ -1,0 +1,49 @@
+/* One command as a child process in a process group of its own: started, attended, ended.
+ *
+ * Its standard input is ours. What it writes to standard output and error is passed on to ours at once and in order,
+ * and kept up to a limit. Signals that come to us go to its group. A slow reader of ours slows the command down and
+ * nothing else; a reader that leaves does not end it.
+ * The command dies with this process (SIGKILL), also where that is killed; what the command itself has started does
+ * not, nor a command that changes its user (setuid).
+ * One thread; no other thread of the process may wait for children. */
+#ifndef RUN_CHILD_H
+#define RUN_CHILD_H
+
+#include "base/buf.h"
+#include "hapax/error.h"
+#include "run/kept.h"
+#include "run/signals.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define RUN_KILL_AFTER_MS 10000 /* from SIGTERM to SIGKILL, when the time is over */
+#define RUN_LINGER_MS     5000 /* how long what a command left behind may keep its output open after its end */
+
+struct run_child_request {
+    char *const *argv;        /* argv[0] is looked up in PATH; ends with NULL */
+    char *const *environment; /* ends with NULL */
+    int64_t timeout_ms;       /* 0: none */
+    size_t keep_bytes_max;    /* of both streams together */
+    /* Called with what a user may want to know while it runs: one line, borrowed for the call. */
+    void (*note)(void *ctx, const char *text);
+    void *ctx;
+};
+
+struct run_child_end {
+    int start_error; /* errno where it could not be started; else 0 */
+    int code;        /* exit code; 128 + number of the signal that ended it; 124 when its time was over */
+    int signal;      /* that ended it, or 0 */
+    bool timed_out;  /* and was ended for that */
+    int write_error; /* errno of a failed write to our own output, but for a reader that left; else 0 */
+    struct buf kept[RUN_STREAMS]; /* owned, free with run_child_end_free() */
+    uint64_t written[RUN_STREAMS];
+};
+
+/* Run a command to its end. 0, HAPAX_E_MEMORY or HAPAX_E_SYSTEM: then nothing was started.
+ * A command that is not there or can't be executed is no error: see start_error. */
+int run_child(struct run_child_end *out, const struct run_child_request *request, struct run_signals *signals,
+              hapax_error *err);
+void run_child_end_free(struct run_child_end *end);
+
+#endif

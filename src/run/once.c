@@ -1,0 +1,304 @@
+#include "run/once.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "run/child.h"
+#include "run/signals.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* More than the system lets a command line be. */
+#define CONTENT_BYTES_MAX (16U * 1024U * 1024U)
+/* Many processes of one instant wait for each other's commits on a file. */
+#define BUSY_MS 30000
+
+enum { CODE_NOT_EXECUTABLE = 126, CODE_NOT_FOUND = 127, CODE_BY_SIGNAL = 128 };
+
+struct once {
+    const struct run_request *request;
+    struct run_report *report;
+    struct run_signals signals;
+    struct buf content;
+    hapax *store;
+    hapax_claim claim;
+};
+
+static void note(const struct once *o, const char *text)
+{
+    o->request->note(o->request->ctx, text);
+}
+
+int run_content(struct buf *out, char *const *argv)
+{
+    int rc = 0;
+    for (; *argv != NULL && rc == 0; argv++) {
+        rc = buf_printf(out, "%zu:", strlen(*argv));
+        rc = rc != 0 ? rc : buf_append_text(out, *argv);
+    }
+    return rc;
+}
+
+/* --- the claim ----------------------------------------------------------------------------------- */
+
+/* A signal that asks us to end before there is a command to pass it on to; 0: none. */
+static int ending_signal(struct once *o)
+{
+    for (int number; (number = run_signals_next(&o->signals)) != 0;) {
+        if (run_signals_ends(number)) {
+            return number;
+        }
+    }
+    return 0;
+}
+
+/* Begin until there is a verdict, the wait is over or a signal comes: then the report's signal is set. */
+static int begin(struct once *o, hapax_result *result, hapax_error *err)
+{
+    const struct run_request *r = o->request;
+    hapax_request claim = {
+        .size = sizeof claim,
+        .scope = RUN_SCOPE,
+        .key = r->key,
+        .content = r->ignore_args ? NULL : o->content.ptr,
+        .content_bytes = r->ignore_args ? 0 : o->content.len,
+        .lease_ms = r->lease_ms,
+        .ttl_ms = r->ttl_ms,
+        .take_over = r->retry_unknown,
+        .heartbeat = 1,
+    };
+    int64_t end_mono_ms = clock_mono_ms() + r->wait_ms;
+    for (bool first = true;; first = false) {
+        o->report->signal = ending_signal(o);
+        if (o->report->signal != 0) {
+            return 0;
+        }
+        int code = hapax_begin(o->store, &claim, result, err);
+        int64_t left = end_mono_ms - clock_mono_ms();
+        if (code != 0 || result->verdict != HAPAX_IN_PROGRESS || left <= 0) {
+            return code;
+        }
+        if (first) {
+            note(o, "the command runs already for this key: waiting for its end");
+        }
+        claim.wait_ms = left < RUN_WAIT_SLICE_MS ? left : RUN_WAIT_SLICE_MS;
+    }
+}
+
+/* --- the end ------------------------------------------------------------------------------------- */
+
+static bool may_pass(int code)
+{
+    return code == HAPAX_E_STORE || code == HAPAX_E_STORE_FULL || code == HAPAX_E_BUSY ||
+           code == HAPAX_E_MEMORY || code == HAPAX_E_TIMEOUT;
+}
+
+/* Our lease ran out (this host slept, or the store was away), but nobody has started anew: what we know about the end
+ * of the command is what an operator would find out. Only for a command that succeeded: that stays true whatever
+ * another run does at this moment. */
+static int settle_own(struct once *o, struct slice answer, hapax_error *err)
+{
+    hapax_record found;
+    int code = hapax_lookup(o->store, RUN_SCOPE, o->request->key, &found, NULL);
+    if (code != 0) {
+        return HAPAX_E_STALE;
+    }
+    hapax_answer_free(found.answer);
+    bool ours = found.state == HAPAX_UNKNOWN_OUTCOME && found.claim.serial == o->claim.serial &&
+                found.claim.attempt == o->claim.attempt;
+    if (!ours || hapax_resolve(o->store, RUN_SCOPE, o->request->key, answer.ptr, answer.len, err) != 0) {
+        return HAPAX_E_STALE;
+    }
+    note(o, "the claim on the key had run out while the command ran (was this host asleep, or the store "
+            "away?); nobody "
+            "has run it again, and its end is stored now");
+    return 0;
+}
+
+/* Complete with an answer, or release without one (SLICE_NONE). Tried again for as long as the claim may hold. */
+static int store_end(struct once *o, struct slice answer, hapax_error *err)
+{
+    int64_t end_mono_ms = clock_mono_ms() + o->request->lease_ms;
+    for (bool first = true;; first = false) {
+        int code = slice_is_none(answer) ? hapax_release(o->store, &o->claim, err)
+                                         : hapax_complete(o->store, &o->claim, answer.ptr, answer.len, err);
+        if (code == HAPAX_E_STALE && !slice_is_none(answer)) {
+            code = settle_own(o, answer, err);
+        }
+        if (!may_pass(code) || clock_mono_ms() >= end_mono_ms || ending_signal(o) != 0) {
+            return code;
+        }
+        if (first) {
+            char text[HAPAX_ERROR_MESSAGE_MAX + 128];
+            snprintf(text, sizeof text,
+                     "can't store the end of the command: %s; trying again until its claim ends",
+                     err->message);
+            note(o, text);
+        }
+        (void)poll(&(struct pollfd){.fd = o->signals.fd, .events = POLLIN}, 1, RUN_STORE_PAUSE_MS);
+    }
+}
+
+static int keep_end(struct once *o, const struct run_child_end *end, hapax_error *err)
+{
+    struct run_kept kept = {.code = end->code};
+    for (int i = 0; i < RUN_STREAMS; i++) {
+        kept.kept[i] = buf_slice(&end->kept[i]);
+        kept.written[i] = end->written[i];
+    }
+    struct buf answer;
+    buf_init(&answer, HAPAX_ANSWER_BYTES_MAX);
+    int code = run_kept_encode(&answer, &kept);
+    if (code == HAPAX_E_MEMORY) { /* that it is done matters more than what it wrote */
+        buf_clear(&answer);
+        kept.kept[RUN_STDOUT] = kept.kept[RUN_STDERR] = slice_of("", 0);
+        code = run_kept_encode(&answer, &kept);
+    }
+    code = code == 0 ? store_end(o, buf_slice(&answer), err) : error_code(err, code);
+    buf_free(&answer);
+    return code;
+}
+
+/* --- the command --------------------------------------------------------------------------------- */
+
+/* Ours with HAPAX_KEY and HAPAX_ATTEMPT; owned: the array and its first two. NULL without memory. */
+static char **make_environment(const struct once *o)
+{
+    enum { ADDED = 2 };
+    size_t n = 0;
+    while (environ[n] != NULL) {
+        n++;
+    }
+    char **made = calloc(n + ADDED + 1, sizeof *made);
+    if (made == NULL || asprintf(&made[0], "HAPAX_KEY=%s", o->request->key) < 0 ||
+        asprintf(&made[1], "HAPAX_ATTEMPT=%" PRIu32, o->claim.attempt) < 0) {
+        return NULL; /* at the end of the process: not worth a path of its own */
+    }
+    size_t used = ADDED;
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(environ[i], "HAPAX_KEY=", 10) != 0 && strncmp(environ[i], "HAPAX_ATTEMPT=", 14) != 0) {
+            made[used++] = environ[i];
+        }
+    }
+    return made;
+}
+
+static void free_environment(char **environment)
+{
+    free(environment[0]);
+    free(environment[1]);
+    free(environment);
+}
+
+static int run_claimed(struct once *o, struct run_child_end *end, hapax_error *err)
+{
+    char **environment = make_environment(o);
+    if (environment == NULL) {
+        return error_code(err, HAPAX_E_MEMORY);
+    }
+    struct run_child_request child = {
+        .argv = o->request->argv,
+        .environment = environment,
+        .timeout_ms = o->request->timeout_ms,
+        .keep_bytes_max = o->request->keep_bytes,
+        .note = o->request->note,
+        .ctx = o->request->ctx,
+    };
+    int code = run_child(end, &child, &o->signals, err);
+    free_environment(environment);
+    return code;
+}
+
+/* We have the claim. Whatever happens, it is ended here. */
+static int execute(struct once *o, hapax_error *err)
+{
+    struct run_report *report = o->report;
+    struct run_child_end end = {0};
+    int code = run_claimed(o, &end, err);
+    bool started = code == 0 && end.start_error == 0;
+    bool keep = started && (end.code == 0 || o->request->keep_failures);
+    report->code = end.start_error == 0        ? end.code
+                   : end.start_error == ENOENT ? CODE_NOT_FOUND
+                                               : CODE_NOT_EXECUTABLE;
+    report->signal = end.signal;
+    report->start_error = end.start_error;
+    report->write_error = end.write_error;
+    report->attempt = o->claim.attempt;
+    report->end = started ? RUN_EXECUTED : RUN_NOT_STARTED;
+    int stored = keep ? keep_end(o, &end, &report->error) : store_end(o, SLICE_NONE, &report->error);
+    if (stored != 0 && code == 0) {
+        report->end = RUN_UNRECORDED;
+    }
+    run_child_end_free(&end);
+    return code;
+}
+
+static int act(struct once *o, hapax_error *err)
+{
+    hapax_result result = {0};
+    int code = begin(o, &result, err);
+    struct run_report *report = o->report;
+    if (code != 0 || report->signal != 0) {
+        report->end = RUN_INTERRUPTED;
+        report->code = CODE_BY_SIGNAL + report->signal;
+        return code;
+    }
+    report->claimed_ms = result.claimed_ms;
+    report->answer = result.answer;
+    struct slice answer = {0};
+    switch (result.verdict) {
+    case HAPAX_FRESH:
+        o->claim = result.claim;
+        return execute(o, err);
+    case HAPAX_REPLAY:
+    case HAPAX_ATTACHED:
+        answer.ptr = hapax_answer_data(result.answer, &answer.len);
+        report->by_hand = !run_kept_decode(&report->kept, answer);
+        report->code = report->kept.code;
+        report->end = RUN_REPEATED;
+        return 0;
+    case HAPAX_IN_PROGRESS:
+        report->end = RUN_BUSY;
+        return 0;
+    case HAPAX_MISMATCH:
+        report->end = RUN_MISMATCH;
+        return 0;
+    case HAPAX_UNKNOWN:
+        break;
+    }
+    report->end = RUN_UNKNOWN;
+    return 0;
+}
+
+int run_once(struct run_report *out, const struct run_request *request, hapax_error *err)
+{
+    *out = (struct run_report){0};
+    struct once o = {.request = request, .report = out};
+    buf_init(&o.content, CONTENT_BYTES_MAX);
+    int code = run_content(&o.content, request->argv);
+    if (code != 0) {
+        buf_free(&o.content);
+        return error_code(err, code);
+    }
+    code = run_signals_open(&o.signals, err);
+    if (code == 0) {
+        hapax_options options = {.size = sizeof options, .busy_ms = BUSY_MS};
+        code = hapax_open(&o.store, request->store_uri, &options, err);
+        code = code != 0 ? code : act(&o, err);
+        hapax_close(o.store);
+        run_signals_close(&o.signals);
+    }
+    buf_free(&o.content);
+    return code;
+}
+
+void run_report_free(struct run_report *report)
+{
+    hapax_answer_free(report->answer);
+    report->answer = NULL;
+}
