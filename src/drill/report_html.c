@@ -26,6 +26,8 @@ static const char style[] =
     ".matrix td{padding:0;min-width:1.8rem;height:1.8rem;text-align:center;vertical-align:middle}"
     ".matrix .edge{border-left:3px solid var(--dim)}.matrix .rim td,.matrix .rim th{border-top:3px solid "
     "var(--dim)}\n"
+    ".matrix thead tr:last-child "
+    "th[scope=col]{writing-mode:vertical-rl;vertical-align:middle;text-align:left;padding:.4rem 0}"
     ".matrix td a{display:block;line-height:1.8rem;color:inherit;font-weight:700;text-decoration:none}"
     "a:focus-visible{outline:3px solid var(--link);outline-offset:1px}\n"
     ".holds{background:var(--holds);color:var(--holds-text)}.broken{background:var(--broken);"
