@@ -25,6 +25,7 @@ _hapax() {
         ' stats') path=' stats' ;;
         ' migrate') path=' migrate' ;;
         ' run') path=' run' ;;
+        ' drill') path=' drill' ;;
         ' bench') path=' bench' ;;
         ' docs') path=' docs' ;;
         ' docs man') path=' docs man' ;;
@@ -67,6 +68,37 @@ _hapax() {
     ' run --keep-output') :; return ;;
     ' run --lease') :; return ;;
     ' run --store' | ' run -s') :; return ;;
+    ' drill --data' | ' drill -d') :; return ;;
+    ' drill --header' | ' drill -H') :; return ;;
+    ' drill --key-header') :; return ;;
+    ' drill --profile' | ' drill -p') mapfile -t COMPREPLY < <(compgen -W 'draft stripe webhook queue' -- "$cur"); return ;;
+    ' drill --effect-url' | ' drill -e') :; return ;;
+    ' drill --effect-cmd') :; return ;;
+    ' drill --effect-log') _hapax_files -f "$cur"; return ;;
+    ' drill --effect-header') :; return ;;
+    ' drill --tenant-header') :; return ;;
+    ' drill --other-url') :; return ;;
+    ' drill --other') :; return ;;
+    ' drill --fail') :; return ;;
+    ' drill --restart-cmd') :; return ;;
+    ' drill --events') _hapax_files -d "$cur"; return ;;
+    ' drill --final-url') :; return ;;
+    ' drill --reset-cmd') :; return ;;
+    ' drill --times' | ' drill -n') :; return ;;
+    ' drill --rounds') :; return ;;
+    ' drill --settle') :; return ;;
+    ' drill --settle-max') :; return ;;
+    ' drill --timeout') :; return ;;
+    ' drill --recover') :; return ;;
+    ' drill --requests-max') :; return ;;
+    ' drill --only') :; return ;;
+    ' drill --skip') :; return ;;
+    ' drill --ignore-header') :; return ;;
+    ' drill --seed') :; return ;;
+    ' drill --ca') _hapax_files -f "$cur"; return ;;
+    ' drill --junit') _hapax_files -f "$cur"; return ;;
+    ' drill --tap') _hapax_files -f "$cur"; return ;;
+    ' drill --html') _hapax_files -f "$cur"; return ;;
     ' bench --store' | ' bench -s') :; return ;;
     ' bench --dir' | ' bench -d') _hapax_files -d "$cur"; return ;;
     ' bench --seconds' | ' bench -n') :; return ;;
@@ -78,7 +110,7 @@ _hapax() {
     [[ $cur == -* ]] && path+=' --'
     case $path in
     ' --') mapfile -t COMPREPLY < <(compgen -W '--help --version' -- "$cur") ;;
-    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run bench docs help version ' -- "$cur") ;;
+    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run drill bench docs help version ' -- "$cur") ;;
     ' serve --') mapfile -t COMPREPLY < <(compgen -W '--config --to --listen --admin --store --allow-unsafe-store --help' -- "$cur") ;;
     ' check --') mapfile -t COMPREPLY < <(compgen -W '--json --print --help' -- "$cur") ;;
     ' check') _hapax_files -f "$cur" ;;
@@ -95,6 +127,8 @@ _hapax() {
     ' migrate --') mapfile -t COMPREPLY < <(compgen -W '--store --print --from --role --json --help' -- "$cur") ;;
     ' run --') mapfile -t COMPREPLY < <(compgen -W '--key --ttl --wait --timeout --on-unknown --keep-failures --ignore-args --keep-output --lease --store --quiet --help' -- "$cur") ;;
     ' run') : ;;
+    ' drill --') mapfile -t COMPREPLY < <(compgen -W '--data --header --key-header --bare-keys --profile --effect-url --effect-cmd --effect-log --effect-header --tenant-header --other-url --other --fail --restart-cmd --events --final-url --reset-cmd --times --rounds --settle --settle-max --timeout --recover --requests-max --only --skip --ignore-header --seed --ca --insecure --yes-remote --dry-run --list --json --junit --tap --html --help' -- "$cur") ;;
+    ' drill') : ;;
     ' bench --') mapfile -t COMPREPLY < <(compgen -W '--store --existing --dir --seconds --threads --keys-before --repeats --body --json --help' -- "$cur") ;;
     ' docs --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' docs') mapfile -t COMPREPLY < <(compgen -W 'man completion config ' -- "$cur") ;;
@@ -103,7 +137,7 @@ _hapax() {
     ' docs completion --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' docs config --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' help --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
-    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run bench docs help version ' -- "$cur") ;;
+    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run drill bench docs help version ' -- "$cur") ;;
     ' version --') mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur") ;;
     esac
 }

@@ -134,6 +134,7 @@ extern const struct cli_command cli_root;
 extern const struct cli_command cmd_bench;
 extern const struct cli_command cmd_check;
 extern const struct cli_command cmd_docs;
+extern const struct cli_command cmd_drill;
 extern const struct cli_command cmd_help;
 extern const struct cli_command cmd_keys;
 extern const struct cli_command cmd_migrate;

@@ -67,8 +67,8 @@ static const struct cli_command cmd_serve_entry = {
 };
 
 static const struct cli_command *const commands[] = {
-    &cmd_serve_entry, &cmd_check, &cmd_keys, &cmd_stats,   &cmd_migrate, &cmd_run,
-    &cmd_bench,       &cmd_docs,  &cmd_help, &cmd_version, NULL,
+    &cmd_serve_entry, &cmd_check, &cmd_keys, &cmd_stats, &cmd_migrate, &cmd_run,
+    &cmd_drill,       &cmd_bench, &cmd_docs, &cmd_help,  &cmd_version, NULL,
 };
 
 const struct cli_command cli_root = {

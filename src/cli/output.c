@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/help.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -20,29 +20,9 @@
 
 /* --- escaping ------------------------------------------------------------------------------------ */
 
-/* Characters that steer a terminal or reorder what a reader sees. */
-static bool is_steering(uint32_t c)
-{
-    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || (c >= 0x200E && c <= 0x200F) ||
-           (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
-}
-
 int output_escape(struct buf *out, struct slice text)
 {
-    while (text.len > 0) {
-        size_t len = utf8_length(text.ptr, text.len);
-        bool plain = len > 0 && !is_steering(utf8_decode(text.ptr, len));
-        len = len > 0 ? len : 1;
-        int rc = plain ? buf_append(out, text.ptr, len) : 0;
-        for (size_t i = 0; i < len && !plain && rc == 0; i++) {
-            rc = buf_printf(out, "\\x%02x", (unsigned)(unsigned char)text.ptr[i]);
-        }
-        if (rc != 0) {
-            return rc;
-        }
-        text = slice_from(text, len);
-    }
-    return 0;
+    return shown_append(out, text);
 }
 
 size_t output_width(struct slice escaped)

@@ -14,6 +14,9 @@ struct tls_context *tls_context_hold(struct tls_context *t); /* one more referen
  * authorities. HAPAX_E_ARGUMENT: the file can't be read. */
 int tls_client_context_create(struct tls_context **out, const char *ca_file, hapax_error *err);
 
+/* Check no certificate: for tests against a host of one's own. Before its first connection. */
+void tls_client_context_trust_anyone(struct tls_context *t);
+
 int tls_conn_create(struct tls_conn **out, struct tls_context *t); /* 0 or HAPAX_E_MEMORY */
 /* The client's side of a connection to `host`, a name or an address without brackets, which the certificate must hold. */
 int tls_conn_create_client(struct tls_conn **out, struct tls_context *t, const char *host);

@@ -1,0 +1,163 @@
+/* What an answer says, and whether two are the same. */
+#include "drill/answers.h"
+
+#include "core/request.h"
+
+#include <stdio.h>
+
+bool answer_is_success(const struct answer *a)
+{
+    return a->result == WIRE_ANSWERED && a->status >= 200 && a->status < 400;
+}
+
+bool answer_is_busy(const struct answer *a)
+{
+    static const short statuses[PROFILE_STATUSES_MAX] = {409, 423, 425, 429, 502, 503, 504};
+    return a->result == WIRE_ANSWERED && profile_lists(statuses, a->status);
+}
+
+bool answer_equals(const struct answer *a, const struct answer *b)
+{
+    return a->result == WIRE_ANSWERED && b->result == WIRE_ANSWERED && a->status == b->status &&
+           a->body_bytes == b->body_bytes && memcmp(a->digest, b->digest, sizeof a->digest) == 0;
+}
+
+static struct slice header_of(const struct answer *a, struct slice name)
+{
+    for (size_t i = 0; i < a->header_count; i++) {
+        if (slice_equal_nocase(a->headers[i].name, name)) {
+            return a->headers[i].value;
+        }
+    }
+    return SLICE_NONE;
+}
+
+static bool mentions(struct slice text, struct slice word)
+{
+    for (size_t at = 0; at + word.len <= text.len; at++) {
+        if (slice_equal_nocase(slice_of(text.ptr + at, word.len), word)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool answer_says_unknown(const struct answer *a)
+{
+    if (a->result != WIRE_ANSWERED || a->status < 400) {
+        return false;
+    }
+    struct slice type = header_of(a, SLICE_LITERAL("content-type"));
+    bool problem = slice_equal_nocase(media_type(type), SLICE_LITERAL("application/problem+json"));
+    return slice_equal_nocase(header_of(a, SLICE_LITERAL("idempotency-status")), SLICE_LITERAL("unknown")) ||
+           (problem && mentions(a->excerpt, SLICE_LITERAL("unknown")));
+}
+
+const char *answer_text(char *out, size_t size, const struct answer *a)
+{
+    if (a->result == WIRE_ANSWERED) {
+        snprintf(out, size, "%d", a->status);
+    } else {
+        snprintf(out, size, "no answer (%s)", a->detail);
+    }
+    return out;
+}
+
+/* --- Header lines. ------------------------------------------------------------------------------- */
+
+/* What belongs to the exchange and not to the answer: connection, clock, tracing, limits, and what marks a repeat as such. A
+ * name that ends in '-' is a beginning. */
+static const char *const exchange_headers[] = {
+    "date",
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "content-length",
+    "trailer",
+    "upgrade",
+    "proxy-",
+    "te",
+    "age",
+    "via",
+    "alt-svc",
+    "server-timing",
+    "x-request-id",
+    "request-id",
+    "x-trace-id",
+    "x-correlation-id",
+    "x-amzn-",
+    "x-amz-",
+    "traceparent",
+    "tracestate",
+    "cf-",
+    "x-runtime",
+    "x-response-time",
+    "x-ratelimit-",
+    "ratelimit",
+    "ratelimit-",
+    "retry-after",
+    "report-to",
+    "nel",
+    "idempotency-",
+    "idempotent-",
+    "x-idempotency-",
+    "x-idempotent-",
+    "x-cache",
+};
+
+bool answer_header_counts(const struct drill_setup *s, struct slice name)
+{
+    for (size_t i = 0; i < sizeof exchange_headers / sizeof exchange_headers[0]; i++) {
+        struct slice known = slice_text(exchange_headers[i]);
+        bool beginning = known.ptr[known.len - 1] == '-';
+        if (slice_equal_nocase(name, known) ||
+            (beginning && name.len > known.len && slice_equal_nocase(slice_of(name.ptr, known.len), known))) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < s->ignored_count; i++) {
+        if (slice_equal_nocase(name, s->ignored[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+size_t answer_lines(const struct answer *a, struct slice name)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < a->header_count; i++) {
+        count += slice_equal_nocase(a->headers[i].name, name);
+    }
+    return count;
+}
+
+/* The nth line of this name, SLICE_NONE past the last. */
+static struct slice nth_line(const struct answer *a, struct slice name, size_t nth)
+{
+    for (size_t i = 0; i < a->header_count; i++) {
+        if (slice_equal_nocase(a->headers[i].name, name) && nth-- == 0) {
+            return a->headers[i].value;
+        }
+    }
+    return SLICE_NONE;
+}
+
+enum header_change answer_header_change(const struct answer *first, const struct answer *repeat,
+                                        struct slice name)
+{
+    size_t before = answer_lines(first, name);
+    size_t after = answer_lines(repeat, name);
+    if (before > 0 && after == 0) {
+        return HEADER_LOST;
+    }
+    if (before != after) {
+        return HEADER_COUNT;
+    }
+    for (size_t i = 0; i < before; i++) {
+        if (!slice_equal(nth_line(first, name, i), nth_line(repeat, name, i))) {
+            return HEADER_CHANGED;
+        }
+    }
+    return HEADER_SAME;
+}

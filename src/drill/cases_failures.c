@@ -1,0 +1,98 @@
+/* Failures: of the endpoint's own making, and a crash in between. What counts is that the key comes to rest: done once, or
+ * honestly called unknown. */
+#include "drill/cases.h"
+#include "drill/command.h"
+
+/* The key's answer at last; effects are judged by it. `kept`: an answer of failure that may stay. */
+static void judge_recovery(struct trial *t, const struct answer *last, bool kept_allowed)
+{
+    bool done = last != NULL && answer_is_success(last);
+    bool unknown = last != NULL && answer_says_unknown(last);
+    bool failure =
+        last != NULL && last->result == WIRE_ANSWERED && last->status >= 500 && !answer_is_busy(last);
+    trial_expect(t, done ? 1 : 0, 1);
+    trial_count(t, done ? 1 : 0);
+    if (t->rc != 0) {
+        return;
+    }
+    judge_effects(t);
+    if (unknown) {
+        trial_note(t, "the endpoint says that the outcome is unknown (%d), and does not run it again",
+                   last->status);
+    } else if (failure && kept_allowed) {
+        trial_note(t, "the failure is kept as the key's answer (%d)", last->status);
+    } else if (failure) {
+        trial_broken(t, "the failure is stuck to the key: a repeat is still answered with %d", last->status);
+    } else if (judge_rest(t, last) && !done) {
+        trial_broken(t, "at last the key is answered with %d", last->status);
+    }
+}
+
+void case_failure(struct trial *t)
+{
+    unsigned a = trial_operation(t, DRILL_SAME, DRILL_HERE);
+    t->operations[a].fails = true;
+    unsigned b = trial_operation_like(t, a, DRILL_SAME, DRILL_HERE);
+    t->operations[b].fails = false;
+    curl_variables(t, a);
+    curl_send(t, a, DRILL_READ);
+    curl_text(t, "; ");
+    curl_send(t, b, DRILL_READ);
+    const struct answer *first = trial_send(t, a, PHASE_FIRST);
+    if (first == NULL) {
+        return;
+    }
+    if (first->result == WIRE_ANSWERED && first->status < 500) {
+        trial_doubt(t, "with the header of --fail it was answered with %d, not with an error of 500 or above",
+                    first->status);
+        return;
+    }
+    t->d->stuck_seen = false;
+    judge_recovery(t, trial_confirm(t, b), t->d->profile->failure_kept);
+}
+
+static void restart(struct trial *t)
+{
+    const struct drill_setup *s = t->d->setup;
+    hapax_error err = {0};
+    if (t->rc == 0 && command_run(s->restart_command, NULL, s->recover_ms, s->stop, &err) != 0) {
+        trial_doubt(t, "--restart-cmd: %s", err.message);
+    }
+    t->d->stuck_seen = false; /* it gets all the time there is */
+}
+
+void case_restart_during(struct trial *t)
+{
+    unsigned a = trial_operation(t, DRILL_SAME, DRILL_HERE);
+    struct flight f;
+    curl_variables(t, a);
+    curl_send(t, a, DRILL_READ);
+    curl_text(t, " & %s; ", t->d->setup->restart_command);
+    curl_send(t, a, DRILL_READ);
+    flight_start(t, &f, a, PHASE_FIRST, DRILL_READ);
+    flight_drive(t, &f, SHOT_READY);
+    flight_go(&f);
+    flight_drive(t, &f, SHOT_OUT);
+    restart(t);
+    flight_land(t, &f);
+    judge_recovery(t, trial_confirm(t, a), t->d->profile->failure_kept);
+}
+
+void case_restart_after(struct trial *t)
+{
+    unsigned a = trial_operation(t, DRILL_SAME, DRILL_HERE);
+    curl_variables(t, a);
+    curl_send(t, a, DRILL_READ);
+    curl_text(t, "; %s; ", t->d->setup->restart_command);
+    curl_send(t, a, DRILL_READ);
+    const struct answer *first = trial_send(t, a, PHASE_FIRST);
+    trial_count(t, 1);
+    restart(t);
+    const struct answer *last = trial_confirm(t, a);
+    judge_recovery(t, last, false);
+    if (t->rc == 0 && t->d->profile->answers_compare && answer_is_success(first) && answer_is_success(last) &&
+        !answer_equals(first, last)) {
+        trial_broken(t, "the answer changed with the restart: \"%.*s\", then \"%.*s\"",
+                     SLICE_FORMAT(first->excerpt), SLICE_FORMAT(last->excerpt));
+    }
+}

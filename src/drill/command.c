@@ -1,0 +1,110 @@
+/* A shell in a process group of its own, so that a time-out ends all of it. Output is read while the shell lives and
+ * once more when it has ended; the end of the pipe is not waited for, since a server that was left in the background
+ * keeps it open. */
+#include "drill/command.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define POLL_MS_FIRST 1
+#define POLL_MS_MAX   20
+
+static _Noreturn void become_shell(const char *command, int output)
+{
+    int null = open("/dev/null", O_RDONLY);
+    dup2(null, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
+    setpgid(0, 0);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+static void read_output(int from, struct buf *out)
+{
+    char bytes[1024];
+    ssize_t n = read(from, bytes, sizeof bytes);
+    while (n > 0) {
+        size_t room = out->len_max - out->len;
+        (void)buf_append(out, bytes, (size_t)n < room ? (size_t)n : room);
+        n = read(from, bytes, sizeof bytes);
+    }
+}
+
+static int verdict(const char *command, int status, hapax_error *err)
+{
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return 0;
+    }
+    if (WIFEXITED(status)) {
+        return error_set(err, HAPAX_E_SYSTEM, 0, "the command ended with exit code %d: %.150s",
+                         WEXITSTATUS(status), command);
+    }
+    return error_set(err, HAPAX_E_SYSTEM, 0, "the command was ended by signal %d: %.150s", WTERMSIG(status),
+                     command);
+}
+
+static int await(pid_t pid, const char *command, int from, struct buf *out, int64_t timeout_ms,
+                 const volatile sig_atomic_t *stop, hapax_error *err)
+{
+    int64_t end = clock_mono_ms() + timeout_ms;
+    int wait_ms = POLL_MS_FIRST;
+    int status = 0;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        bool stopped = stop != NULL && *stop != 0;
+        if (stopped || clock_mono_ms() >= end) {
+            kill(-pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            return stopped ? error_set(err, HAPAX_E_CANCELED, 0, "interrupted")
+                           : error_set(err, HAPAX_E_TIMEOUT, 0, "the command took too long: %.150s", command);
+        }
+        struct pollfd pipe_end = {.fd = from, .events = POLLIN};
+        poll(&pipe_end, 1, wait_ms);
+        if (out != NULL) {
+            read_output(from, out);
+        }
+        wait_ms = wait_ms * 2 < POLL_MS_MAX ? wait_ms * 2 : POLL_MS_MAX;
+    }
+    if (out != NULL) {
+        read_output(from, out);
+    }
+    return verdict(command, status, err);
+}
+
+int command_run(const char *command, struct buf *out, int64_t timeout_ms, const volatile sig_atomic_t *stop,
+                hapax_error *err)
+{
+    int ends[2] = {-1, -1};
+    if (out != NULL && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return error_set(err, HAPAX_E_SYSTEM, errno, "can't make a pipe: %s", strerror(errno));
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (out != NULL) {
+            fcntl(ends[1], F_SETFL, 0); /* the command's end blocks, as usual */
+        }
+        become_shell(command, out != NULL ? ends[1] : STDERR_FILENO);
+    }
+    int rc =
+        pid < 0 ? error_set(err, HAPAX_E_SYSTEM, errno, "can't start a command: %s", strerror(errno)) : 0;
+    if (out != NULL) {
+        close(ends[1]);
+    }
+    if (rc == 0) {
+        setpgid(pid, pid); /* as the child does: whoever comes first */
+        rc = await(pid, command, ends[0], out, timeout_ms, stop, err);
+    }
+    if (out != NULL) {
+        close(ends[0]);
+    }
+    return rc;
+}

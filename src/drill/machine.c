@@ -1,0 +1,400 @@
+/* Trials and flights. Invariant: whatever goes to the endpoint goes through flight_start(), which counts it. */
+#include "drill/machine.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "core/shown.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TRIAL_ARENA_BYTES_MAX (256U << 20)
+#define TEXT_BYTES_MAX        (64U * 1024U)
+#define EXCERPT_BYTES_MAX     120
+#define BACK_OFF_MS           20
+#define BACK_OFF_MS_MAX       500
+#define STUCK_SEEN_PART       10 /* once a key was stuck for all of recover_ms, later ones get this part of it */
+
+/* --- A case. ------------------------------------------------------------------------------------- */
+
+static bool interrupted(const struct trial *t)
+{
+    return t->d->setup->stop != NULL && *t->d->setup->stop != 0;
+}
+
+static void fail(struct trial *t, int rc)
+{
+    t->rc = t->rc != 0 ? t->rc : rc;
+}
+
+/* What happened between two cases belongs to the one before. */
+static void note_late_effects(struct trial *t)
+{
+    struct drill_report *r = t->d->report;
+    struct drill_case *last = r->case_count > 0 ? (struct drill_case *)&r->cases[r->case_count - 1] : NULL;
+    if (last == NULL || t->before == t->d->counted || last->verdict != DRILL_HOLDS) {
+        return;
+    }
+    char text[256];
+    snprintf(text, sizeof text,
+             "the counter moved by %lld after it had been still: effects come later than --settle waits, or "
+             "somebody "
+             "else uses the endpoint",
+             (long long)(t->before - t->d->counted));
+    struct slice kept;
+    if (arena_copy(&r->arena, slice_text(text), &kept) == 0) {
+        last->what = kept.ptr;
+    }
+    last->verdict = DRILL_INCONCLUSIVE;
+}
+
+void trial_begin(struct trial *t, struct drill *d, struct drill_case *out)
+{
+    *t = (struct trial){.d = d, .out = out, .effects = -1, .started_ms = clock_mono_ms()};
+    arena_init(&t->arena, TRIAL_ARENA_BYTES_MAX);
+    buf_init(&t->why, TEXT_BYTES_MAX);
+    buf_init(&t->curl, TEXT_BYTES_MAX);
+    out->effects_least = out->effects_most = out->effects_seen = -1;
+    fail(t, effects_read(&t->before, &d->effects, &d->err));
+    if (t->rc == 0) {
+        note_late_effects(t);
+        d->counted = t->before;
+    }
+}
+
+void trial_expect(struct trial *t, int64_t least, int64_t most)
+{
+    t->out->effects_least = least;
+    t->out->effects_most = most;
+}
+
+void trial_count(struct trial *t, int64_t least)
+{
+    int64_t after = 0;
+    if (t->rc == 0) {
+        fail(t, effects_settle(&after, &t->d->effects, t->before + least, &t->d->err));
+    }
+    if (t->rc == 0) {
+        t->d->counted = after;
+        t->effects = after - t->before;
+        t->out->effects_seen = t->effects;
+        if (t->effects < 0) {
+            trial_doubt(t, "the counter went back by %lld", (long long)-t->effects);
+        }
+    }
+}
+
+static void say(struct trial *t, enum drill_verdict verdict, const char *format, va_list list)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, format, list);
+    bool worse = verdict == DRILL_BROKEN && t->verdict != DRILL_BROKEN;
+    if (worse) {
+        buf_clear(&t->why); /* a note does not stand before what is wrong */
+    }
+    if (worse || t->verdict == DRILL_HOLDS) {
+        t->verdict = verdict;
+    }
+    if (buf_append_text(&t->why, t->why.len > 0 ? "; " : "") != 0 || buf_append_text(&t->why, text) != 0) {
+        fail(t, HAPAX_E_MEMORY);
+    }
+}
+
+void trial_broken(struct trial *t, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(t, DRILL_BROKEN, format, list);
+    va_end(list);
+}
+
+void trial_doubt(struct trial *t, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    if (t->verdict != DRILL_BROKEN) {
+        say(t, DRILL_INCONCLUSIVE, format, list);
+    }
+    va_end(list);
+}
+
+void trial_note(struct trial *t, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    if (t->verdict == DRILL_HOLDS) {
+        say(t, DRILL_HOLDS, format, list);
+    }
+    va_end(list);
+}
+
+/* --- The case's texts. --------------------------------------------------------------------------- */
+
+/* Into the report: harmless to look at, and on one line. */
+static const char *keep_text(struct drill_report *r, struct slice text)
+{
+    struct buf shown;
+    struct slice kept = SLICE_LITERAL("");
+    buf_init(&shown, 4 * TEXT_BYTES_MAX);
+    if (shown_append(&shown, text) != 0 || arena_copy(&r->arena, buf_slice(&shown), &kept) != 0) {
+        kept = SLICE_LITERAL("(no memory for this text)");
+    }
+    buf_free(&shown);
+    return kept.ptr;
+}
+
+static int by_status(const void *a, const void *b)
+{
+    return ((const struct drill_status *)a)->status - ((const struct drill_status *)b)->status;
+}
+
+static void keep_statuses(struct trial *t)
+{
+    struct drill_status *list = arena_array(&t->d->report->arena, t->sent_count, sizeof *list);
+    size_t count = 0;
+    for (size_t i = 0; list != NULL && i < t->sent_count; i++) {
+        size_t at = 0;
+        while (at < count && list[at].status != t->sent[i].answer.status) {
+            at++;
+        }
+        if (at == count) {
+            list[count++] = (struct drill_status){.status = t->sent[i].answer.status};
+        }
+        list[at].times++;
+    }
+    if (list != NULL) {
+        qsort(list, count, sizeof *list, by_status);
+    }
+    t->out->statuses = list;
+    t->out->status_count = count;
+}
+
+void trial_end(struct trial *t)
+{
+    struct drill *d = t->d;
+    if (t->rc != 0) {
+        if (t->verdict != DRILL_BROKEN) {
+            t->verdict = DRILL_INCONCLUSIVE;
+        }
+        struct slice why = interrupted(t)              ? SLICE_LITERAL("interrupted")
+                           : d->err.message[0] != '\0' ? slice_text(d->err.message)
+                                                       : slice_text(hapax_error_text(t->rc));
+        (void)buf_printf(&t->why, "%s%.*s", t->why.len > 0 ? "; " : "", SLICE_FORMAT(why));
+    }
+    t->out->verdict = t->verdict;
+    t->out->what = keep_text(d->report, buf_slice(&t->why));
+    t->out->curl = keep_text(d->report, buf_slice(&t->curl));
+    t->out->requests = (unsigned)t->sent_count;
+    t->out->duration_ms = clock_mono_ms() - t->started_ms;
+    t->out->duration_ms = t->out->duration_ms > 0 ? t->out->duration_ms : 1;
+    keep_statuses(t);
+    buf_free(&t->why);
+    buf_free(&t->curl);
+    arena_free(&t->arena);
+}
+
+/* --- Operations. --------------------------------------------------------------------------------- */
+
+/* A random UUID of version 4 whose first 12 digits name the run. */
+static void make_key(struct drill *d, char *out)
+{
+    uint64_t low = digest_table_hash(slice_of(&d->operations, sizeof d->operations));
+    snprintf(out, KEY_TEXT_MAX, "%s4%03x-a%03x-%012llx", d->run_key, (unsigned)(low >> 52),
+             (unsigned)(low >> 40) & 0xFFFU, (unsigned long long)d->operations);
+}
+
+unsigned trial_operation(struct trial *t, enum drill_payload payload, enum drill_place place)
+{
+    struct drill *d = t->d;
+    HAPAX_ASSERT(t->operation_count < TRIAL_OPERATIONS_MAX);
+    struct operation *op = &t->operations[t->operation_count];
+    *op = (struct operation){.payload = payload, .place = place};
+    d->operations++;
+    make_key(d, op->key);
+    snprintf(op->unique, sizeof op->unique, "%s%06u", d->run_unique, d->operations % 1000000);
+    return t->operation_count++;
+}
+
+unsigned trial_operation_like(struct trial *t, unsigned other, enum drill_payload payload,
+                              enum drill_place place)
+{
+    HAPAX_ASSERT(t->operation_count < TRIAL_OPERATIONS_MAX && other < t->operation_count);
+    struct operation *op = &t->operations[t->operation_count];
+    *op = t->operations[other];
+    op->payload = payload;
+    op->place = place;
+    return t->operation_count++;
+}
+
+/* --- Flights. ------------------------------------------------------------------------------------ */
+
+/* false: there is no more to be sent. */
+static bool may_send(struct trial *t)
+{
+    struct drill *d = t->d;
+    if (t->rc == 0 && interrupted(t)) {
+        fail(t, error_set(&d->err, HAPAX_E_CANCELED, 0, "interrupted"));
+    } else if (t->rc == 0 && (d->requests >= d->setup->requests_max || t->sent_count == TRIAL_SENT_MAX)) {
+        fail(t,
+             error_set(&d->err, HAPAX_E_LIMIT, 0,
+                       "%u requests were sent, which is the most allowed: say --requests-max", d->requests));
+    }
+    return t->rc == 0;
+}
+
+void flight_start(struct trial *t, struct flight *f, unsigned operation, enum phase phase,
+                  enum drill_delivery delivery)
+{
+    struct drill *d = t->d;
+    *f = (struct flight){.sent = NULL};
+    if (!may_send(t)) {
+        return;
+    }
+    const struct operation *op = &t->operations[operation];
+    struct wire_place *place = &d->places[op->place];
+    size_t cut = 0;
+    buf_init(&f->bytes, REQUEST_BYTES_MAX);
+    int rc = request_write(&f->bytes, &cut, d->setup, &d->payloads, op, slice_text(place->authority),
+                           d->targets[op->place]);
+    if (rc != 0) {
+        buf_free(&f->bytes);
+        fail(t, error_code(&d->err, rc));
+        return;
+    }
+    d->requests++;
+    f->sent = &t->sent[t->sent_count++];
+    *f->sent = (struct sent){.operation = operation, .phase = phase};
+    struct slice bytes = buf_slice(&f->bytes);
+    bytes.len = delivery == DRILL_REQUEST_LOST ? cut : bytes.len;
+    shot_start(&d->wire, &f->shot, place, bytes, delivery, strcmp(d->setup->method, "HEAD") == 0,
+               d->setup->timeout_ms);
+}
+
+void flight_drive(struct trial *t, struct flight *f, enum shot_state state)
+{
+    struct shot *one = &f->shot;
+    if (f->sent != NULL) {
+        shots_drive(&t->d->wire, &one, 1, state);
+    }
+}
+
+void flight_go(struct flight *f)
+{
+    struct shot *one = &f->shot;
+    if (f->sent != NULL) {
+        shots_go(&one, 1);
+    }
+}
+
+static int copy_headers(struct answer *out, const struct shot *s, struct arena *arena)
+{
+    struct header *headers = arena_array(arena, s->head.count, sizeof *headers);
+    int rc = headers == NULL && s->head.count > 0 ? arena_error(arena) : 0;
+    for (size_t i = 0; i < s->head.count && rc == 0; i++) {
+        rc = arena_copy(arena, s->head.headers[i].name, &headers[i].name);
+        rc = rc != 0 ? rc : arena_copy(arena, s->head.headers[i].value, &headers[i].value);
+    }
+    out->headers = headers;
+    out->header_count = s->head.count;
+    return rc;
+}
+
+static int keep_answer(struct answer *out, const struct shot *s, struct arena *arena)
+{
+    struct slice detail = SLICE_LITERAL("");
+    struct slice body = buf_slice(&s->body);
+    *out = (struct answer){.result = s->result};
+    int rc = arena_copy(arena, slice_text(s->detail), &detail);
+    out->detail = rc == 0 ? detail.ptr : "";
+    if (rc != 0 || s->result != WIRE_ANSWERED) {
+        return rc;
+    }
+    out->status = s->head.status;
+    out->body_bytes = body.len;
+    rc = digest_sha256(out->digest, body);
+    rc = rc != 0 ? rc : copy_headers(out, s, arena);
+    body.len = body.len < EXCERPT_BYTES_MAX ? body.len : EXCERPT_BYTES_MAX;
+    return rc != 0 ? rc : arena_copy(arena, body, &out->excerpt);
+}
+
+void flight_land(struct trial *t, struct flight *f)
+{
+    if (f->sent == NULL) {
+        return;
+    }
+    flight_drive(t, f, SHOT_DONE);
+    int rc = keep_answer(&f->sent->answer, &f->shot, &t->arena);
+    if (rc != 0) {
+        fail(t, error_code(&t->d->err, rc));
+    }
+    shot_free(&t->d->wire, &f->shot);
+    buf_free(&f->bytes);
+}
+
+/* --- Several. ------------------------------------------------------------------------------------ */
+
+const struct answer *trial_send(struct trial *t, unsigned operation, enum phase phase)
+{
+    struct flight f;
+    flight_start(t, &f, operation, phase, DRILL_READ);
+    flight_drive(t, &f, SHOT_READY);
+    flight_go(&f);
+    flight_land(t, &f);
+    return t->rc == 0 ? &f.sent->answer : NULL;
+}
+
+void trial_series(struct trial *t, unsigned operation, enum phase phase, unsigned times)
+{
+    for (unsigned i = 0; i < times && t->rc == 0; i++) {
+        (void)trial_send(t, operation, phase);
+    }
+}
+
+void trial_at_once(struct trial *t, unsigned operation, enum phase phase, unsigned times)
+{
+    HAPAX_ASSERT(times <= DRILL_TIMES_MAX);
+    struct flight *flights = calloc(times, sizeof *flights);
+    struct shot *shots[DRILL_TIMES_MAX] = {NULL};
+    size_t count = 0;
+    if (flights == NULL) {
+        fail(t, error_code(&t->d->err, HAPAX_E_MEMORY));
+        return;
+    }
+    for (unsigned i = 0; i < times; i++) {
+        flight_start(t, &flights[i], operation, phase, DRILL_READ);
+        if (flights[i].sent != NULL) {
+            shots[count++] = &flights[i].shot;
+        }
+    }
+    shots_drive(&t->d->wire, shots, count, SHOT_READY);
+    shots_go(shots, count);
+    shots_drive(&t->d->wire, shots, count, SHOT_DONE);
+    for (unsigned i = 0; i < times; i++) {
+        flight_land(t, &flights[i]);
+    }
+    free(flights);
+}
+
+const struct answer *trial_confirm(struct trial *t, unsigned operation)
+{
+    struct drill *d = t->d;
+    int64_t patience = d->stuck_seen ? d->setup->recover_ms / STUCK_SEEN_PART : d->setup->recover_ms;
+    int64_t end = clock_mono_ms() + patience;
+    int64_t pause = BACK_OFF_MS;
+    for (;;) {
+        const struct answer *a = trial_send(t, operation, PHASE_CONFIRM);
+        bool definite =
+            a != NULL && a->result == WIRE_ANSWERED && (!answer_is_busy(a) || answer_says_unknown(a));
+        if (a == NULL || definite) {
+            return a;
+        }
+        if (clock_mono_ms() + pause >= end) {
+            d->stuck_seen = true;
+            return a;
+        }
+        effects_sleep(d->setup, pause);
+        pause = pause * 2 < BACK_OFF_MS_MAX ? pause * 2 : BACK_OFF_MS_MAX;
+    }
+}
