@@ -97,8 +97,8 @@ void case_hundred_series(struct trial *t)
 {
     unsigned a = trial_operation(t, DRILL_SAME, DRILL_HERE);
     curl_variables(t, a);
-    curl_repeat(t, a, DRILL_REPEATS, false);
-    trial_series(t, a, PHASE_REPEAT, DRILL_REPEATS);
+    curl_repeat(t, a, DRILL_REPEAT_TIMES, false);
+    trial_series(t, a, PHASE_REPEAT, DRILL_REPEAT_TIMES);
     finish_one(t, false);
 }
 
@@ -106,8 +106,8 @@ void case_hundred_at_once(struct trial *t)
 {
     unsigned a = trial_operation(t, DRILL_SAME, DRILL_HERE);
     curl_variables(t, a);
-    curl_repeat(t, a, DRILL_REPEATS, true);
-    trial_at_once(t, a, PHASE_REPEAT, DRILL_REPEATS);
+    curl_repeat(t, a, DRILL_REPEAT_TIMES, true);
+    trial_at_once(t, a, PHASE_REPEAT, DRILL_REPEAT_TIMES);
     finish_one(t, true);
 }
 

@@ -16,7 +16,7 @@
 #define DRILL_TIMES             8
 #define DRILL_ROUNDS            10
 #define DRILL_REQUESTS_MAX      5000
-#define DRILL_REPEATS           100  /* of the long series and the large crowd */
+#define DRILL_REPEAT_TIMES      100  /* of the long series and the large crowd */
 #define DRILL_COMMAND_BYTES_MAX 4096 /* of what a counting command prints */
 
 /* How effects are counted: exactly one of these. */
