@@ -23,7 +23,7 @@ struct job {
     const struct cli_args *args;
     struct run_request request;
     struct run_report report;
-    struct buf key;
+    char key[LIMIT_KEY_BYTES_MAX + 1];
     char *store; /* owned */
 };
 
@@ -53,6 +53,7 @@ static int read_options(struct job *j)
     rc = rc != CLI_OK ? rc : read_duration(&r->wait_ms, args, "wait", 0);
     rc = rc != CLI_OK ? rc : read_duration(&r->lease_ms, args, "lease", LEASE_MS_MIN);
     rc = rc != CLI_OK ? rc : read_duration(&r->timeout_ms, args, "timeout", 0);
+    rc = rc != CLI_OK ? rc : read_duration(&r->kill_after_ms, args, "kill-after", 0);
     if (rc != CLI_OK) {
         return rc;
     }
@@ -73,12 +74,14 @@ static int read_options(struct job *j)
 
 static int read_key(struct job *j)
 {
+    struct buf key;
+    buf_init_on(&key, j->key, LIMIT_KEY_BYTES_MAX); /* and a NUL, which is there */
     hapax_error err = {0};
-    int code = run_key_expand(&j->key, cli_text(j->args, "key"), clock_wall_ms(), &err);
-    if (code == HAPAX_E_MEMORY || (code == 0 && buf_append_byte(&j->key, '\0') != 0)) {
+    j->request.key = j->key;
+    int code = run_key_expand(&key, cli_text(j->args, "key"), clock_wall_ms(), &err);
+    if (code == HAPAX_E_MEMORY) {
         return output_no_memory(j->args->command);
     }
-    j->request.key = j->key.ptr;
     return code == 0 ? CLI_OK : output_usage(j->args->command, "%s", err.message);
 }
 
@@ -301,10 +304,8 @@ static int run(const struct cli_args *args)
     struct job j = {.args = args};
     j.request.note = note;
     j.request.ctx = &j;
-    buf_init(&j.key, LIMIT_KEY_BYTES_MAX + 1);
     int rc = run_job(&j);
     run_report_free(&j.report);
-    buf_free(&j.key);
     free(j.store);
     return rc;
 }
@@ -335,7 +336,12 @@ static const struct cli_option options[] = {
      .letter = 't',
      .kind = CLI_TEXT,
      .value = "DURATION",
-     .help = "end the command and its process group after it: SIGTERM, and SIGKILL 10s later"},
+     .help = "end the command and its process group after it, with SIGTERM"},
+    {.name = "kill-after",
+     .kind = CLI_TEXT,
+     .value = "DURATION",
+     .standard = "10s",
+     .help = "after --timeout: how long it may take to end before SIGKILL"},
     {.name = "on-unknown",
      .kind = CLI_CHOICE,
      .value = "ACTION",

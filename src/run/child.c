@@ -177,7 +177,7 @@ static void keep_deadlines(struct attendance *a)
     if (now >= a->timeout_mono_ms) {
         a->end->timed_out = true;
         a->timeout_mono_ms = NEVER;
-        a->kill_mono_ms = now + RUN_KILL_AFTER_MS;
+        a->kill_mono_ms = now + a->request->kill_after_ms;
         note(a, "the command's time is over: ending it and its process group");
         kill(-a->pid, SIGTERM);
         kill(-a->pid, SIGCONT);

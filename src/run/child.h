@@ -17,13 +17,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define RUN_KILL_AFTER_MS 10000 /* from SIGTERM to SIGKILL, when the time is over */
-#define RUN_LINGER_MS     5000 /* how long what a command left behind may keep its output open after its end */
+#define RUN_LINGER_MS 2000 /* how long what a command left behind may keep its output open after its end */
 
 struct run_child_request {
     char *const *argv;        /* argv[0] is looked up in PATH; ends with NULL */
     char *const *environment; /* ends with NULL */
     int64_t timeout_ms;       /* 0: none */
+    int64_t kill_after_ms;    /* from SIGTERM to SIGKILL, when its time is over */
     size_t keep_bytes_max;    /* of both streams together */
     /* Called with what a user may want to know while it runs: one line, borrowed for the call. */
     void (*note)(void *ctx, const char *text);

@@ -161,8 +161,8 @@ int run_key_expand(struct buf *out, const char *template, int64_t wall_ms, hapax
         return error_set(err, HAPAX_E_LIMIT, 0, "the key is longer than %d bytes", RUN_TEMPLATE_BYTES_MAX);
     }
     int code = 0;
-    for (const char *c = template; *c != '\0' && code == 0;) {
-        size_t used = 1;
+    for (const char *c = template; code == 0 && *c != '\0';) {
+        size_t used = 0;
         if (c[0] == '{' && c[1] != '{') {
             code = append_braces(out, c + 1, &used, wall_ms, err);
             c += 1 + used;

@@ -205,6 +205,7 @@ static int run_claimed(struct once *o, struct run_child_end *end, hapax_error *e
         .argv = o->request->argv,
         .environment = environment,
         .timeout_ms = o->request->timeout_ms,
+        .kill_after_ms = o->request->kill_after_ms,
         .keep_bytes_max = o->request->keep_bytes,
         .note = o->request->note,
         .ctx = o->request->ctx,

@@ -25,8 +25,9 @@ struct run_request {
     int64_t ttl_ms;    /* how long the end is kept, from the start on */
     int64_t wait_ms;   /* for a run of somebody else */
     int64_t lease_ms;
-    int64_t timeout_ms; /* 0: none */
-    size_t keep_bytes;  /* of output, up to RUN_KEPT_BYTES_MAX */
+    int64_t timeout_ms;    /* 0: none */
+    int64_t kill_after_ms; /* from SIGTERM to SIGKILL, when the time is over */
+    size_t keep_bytes;     /* of output, up to RUN_KEPT_BYTES_MAX */
     bool retry_unknown;
     bool keep_failures;
     bool ignore_args;
