@@ -8,8 +8,7 @@ static void judge_recovery(struct trial *t, const struct answer *last, bool kept
 {
     bool done = last != NULL && answer_is_success(last);
     bool unknown = last != NULL && answer_says_unknown(last);
-    bool failure =
-        last != NULL && last->result == WIRE_ANSWERED && last->status >= 500 && !answer_is_busy(last);
+    bool failure = last != NULL && last->result == WIRE_ANSWERED && last->status >= 500;
     trial_expect(t, done ? 1 : 0, 1);
     trial_count(t, done ? 1 : 0);
     if (t->rc != 0) {
@@ -19,7 +18,7 @@ static void judge_recovery(struct trial *t, const struct answer *last, bool kept
     if (unknown) {
         trial_note(t, "the endpoint says that the outcome is unknown (%d), and does not run it again",
                    last->status);
-    } else if (failure && kept_allowed) {
+    } else if (failure && kept_allowed && !answer_is_busy(last)) {
         trial_note(t, "the failure is kept as the key's answer (%d)", last->status);
     } else if (failure) {
         trial_broken(t, "the failure is stuck to the key: a repeat is still answered with %d", last->status);

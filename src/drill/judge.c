@@ -165,9 +165,12 @@ void judge_one_operation(struct trial *t, unsigned operation, bool overlapped)
 
 /* --- Cells. -------------------------------------------------------------------------------------- */
 
+/* May a duplicate be told to wait? Not when it comes alone, after the first one's answer was read. Of several at once
+ * each may meet another; the confirmation at the end has to get an answer in any case. */
 static bool overlapped(const struct trial *t)
 {
-    return t->out->at[DRILL_MOMENT] == DRILL_DURING || t->out->at[DRILL_DELIVERY] != DRILL_READ;
+    return t->out->at[DRILL_MOMENT] == DRILL_DURING || t->out->at[DRILL_DELIVERY] != DRILL_READ ||
+           t->out->at[DRILL_COUNT] == DRILL_AT_ONCE;
 }
 
 /* All answers of an operation that is to be done once: on the way and at the end. */
@@ -192,6 +195,36 @@ static void judge_done(struct trial *t, unsigned operation, const char *who, boo
     judge_change(t, &n, rests && answer_is_success(last) ? last : NULL);
 }
 
+/* Reordered JSON that is taken for another payload takes effect once all the same: whichever form came first counts. */
+static bool judge_reordered(struct trial *t, const struct tally *b, const struct answer *last)
+{
+    const struct drill_profile *p = t->d->profile;
+    bool a_refused = last->result == WIRE_ANSWERED && profile_lists(p->other_payload, last->status);
+    if (t->out->at[DRILL_PAYLOAD] != DRILL_REORDERED || (b->refused_times == 0 && !a_refused)) {
+        return false;
+    }
+    if (a_refused && b->success_times == 0) {
+        unexpected(t, "the first request", last, 1, "neither form of the payload was done");
+    }
+    trial_note(t, "the same JSON in another order is refused as another payload (%d)",
+               a_refused ? last->status : b->refused->status);
+    return true;
+}
+
+static void judge_duplicates(struct trial *t, const struct tally *n, bool refused_allowed)
+{
+    if (n->failed_times > 0) {
+        unexpected(t, "a duplicate", n->failed, n->failed_times,
+                   "the first answer, or word to wait, was expected");
+    }
+    if (n->busy_times > 0 && !overlapped(t)) {
+        unexpected(t, "a duplicate", n->busy, n->busy_times, "the first had been answered before");
+    }
+    if (n->refused_times > 0 && !refused_allowed) {
+        unexpected(t, "a duplicate", n->refused, n->refused_times, "it asks for the same");
+    }
+}
+
 static void judge_same(struct trial *t, unsigned b)
 {
     const struct answer *last = trial_confirm(t, 0);
@@ -200,27 +233,18 @@ static void judge_same(struct trial *t, unsigned b)
     if (t->rc != 0) {
         return;
     }
-    judge_effects(t);
-    judge_done(t, 0, "the first request", true, last);
     struct tally first = count_answers(t, 0, false);
     struct tally n = count_answers(t, b, false);
+    judge_effects(t);
     judge_silence(t, &n);
-    if (!t->d->profile->statuses_count) {
-        return;
+    bool two_forms = judge_reordered(t, &n, last);
+    if (!two_forms) {
+        judge_done(t, 0, "the first request", true, last);
     }
-    if (n.failed_times > 0) {
-        unexpected(t, "a duplicate", n.failed, n.failed_times,
-                   "the first answer, or word to wait, was expected");
+    if (t->d->profile->statuses_count) {
+        judge_duplicates(t, &n, two_forms);
+        judge_change(t, &n, first.success != NULL ? first.success : answer_is_success(last) ? last : NULL);
     }
-    if (n.busy_times > 0 && !overlapped(t)) {
-        unexpected(t, "a duplicate", n.busy, n.busy_times, "the first had been answered before");
-    }
-    if (n.refused_times > 0 && t->out->at[DRILL_PAYLOAD] == DRILL_REORDERED) {
-        trial_note(t, "the same JSON in another order is refused as another payload (%d)", n.refused->status);
-    } else if (n.refused_times > 0) {
-        unexpected(t, "a duplicate", n.refused, n.refused_times, "it asks for the same");
-    }
-    judge_change(t, &n, first.success != NULL ? first.success : answer_is_success(last) ? last : NULL);
 }
 
 /* Same key, another payload: whichever came first counts, and the other is refused. */
