@@ -64,6 +64,7 @@ _hapax() {
     ' run --ttl') :; return ;;
     ' run --wait' | ' run -w') :; return ;;
     ' run --timeout' | ' run -t') :; return ;;
+    ' run --kill-after') :; return ;;
     ' run --on-unknown') mapfile -t COMPREPLY < <(compgen -W 'hold retry' -- "$cur"); return ;;
     ' run --keep-output') :; return ;;
     ' run --lease') :; return ;;
@@ -125,7 +126,7 @@ _hapax() {
     ' keys forget') : ;;
     ' stats --') mapfile -t COMPREPLY < <(compgen -W '--store --json --help' -- "$cur") ;;
     ' migrate --') mapfile -t COMPREPLY < <(compgen -W '--store --print --from --role --json --help' -- "$cur") ;;
-    ' run --') mapfile -t COMPREPLY < <(compgen -W '--key --ttl --wait --timeout --on-unknown --keep-failures --ignore-args --keep-output --lease --store --quiet --help' -- "$cur") ;;
+    ' run --') mapfile -t COMPREPLY < <(compgen -W '--key --ttl --wait --timeout --kill-after --on-unknown --keep-failures --ignore-args --keep-output --lease --store --quiet --help' -- "$cur") ;;
     ' run') : ;;
     ' drill --') mapfile -t COMPREPLY < <(compgen -W '--data --header --key-header --bare-keys --profile --effect-url --effect-cmd --effect-log --effect-header --tenant-header --other-url --other --fail --restart-cmd --events --final-url --reset-cmd --times --rounds --settle --settle-max --timeout --recover --requests-max --only --skip --ignore-header --seed --ca --insecure --yes-remote --dry-run --list --json --junit --tap --html --help' -- "$cur") ;;
     ' drill') : ;;

@@ -2,8 +2,6 @@
 really run: those lines are the effects that are counted."""
 
 import contextlib
-import fcntl
-import hashlib
 import os
 import pathlib
 import pty
@@ -15,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 
 import pytest
@@ -77,8 +74,8 @@ class Place:
             process.communicate()
 
 
-def finish(process, data=None):
-    out, err = process.communicate(data, timeout=PATIENCE_S)
+def finish(process, data=None, patience_s=PATIENCE_S):
+    out, err = process.communicate(data, timeout=patience_s)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -107,7 +104,7 @@ def wait_for_end(pid):
 def test_a_hundred_processes_of_one_instant_are_one_execution(place):
     gate, opener = os.pipe()  # read by all of them: it ends for all when it is closed
     command = place.script("head -c 3000 /dev/urandom; head -c 3000 /dev/urandom >&2; exit 7")
-    line = shlex.join(["hapax", "run", "--quiet", "--keep-failures", "--wait", "1m", "--key", "k", "--", *command])
+    line = shlex.join(["hapax", "run", "--quiet", "--keep-failures", "--wait", "5m", "--key", "k", "--", *command])
     crowd = [subprocess.Popen(["sh", "-c", f"echo; read _ </dev/fd/{gate}; exec {line}"], env=place.env,
                               cwd=place.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, pass_fds=[gate])
@@ -117,7 +114,7 @@ def test_a_hundred_processes_of_one_instant_are_one_execution(place):
         assert process.stdout.read(1) == b"\n"  # it stands before the gate
     os.close(opener)
     os.close(gate)
-    done = [finish(process) for process in crowd]
+    done = [finish(process, patience_s=300) for process in crowd]
     assert len(place.effects()) == 1
     assert {d.returncode for d in done} == {7}, [d.stderr[-300:] for d in done if d.returncode != 7][:3]
     assert len({d.stdout for d in done}) == 1 and len(done[0].stdout) == 3000
