@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "core/identity.h"
 #include "engine/engine.h"
 
@@ -93,27 +94,6 @@ static int run_call(hapax *h, struct call *c, hapax_error *err)
 
 /* --- arguments --- */
 
-/* No version of a struct is larger. */
-#define STRUCT_BYTES_MAX 4096
-
-/* A struct of a caller that was compiled with another version: a shorter one has zeroes at its end, a longer one must
- * not ask for what this version doesn't know. */
-static int take_struct(void *out, size_t size, const void *in, size_t in_size, hapax_error *err)
-{
-    memset(out, 0, size);
-    if (in_size == 0 || in_size > STRUCT_BYTES_MAX) {
-        return error_set(err, HAPAX_E_ARGUMENT, 0, "the member `size` is not set to the size of its struct");
-    }
-    const uint8_t *bytes = in;
-    for (size_t i = size; i < in_size; i++) {
-        if (bytes[i] != 0) {
-            return error_set(err, HAPAX_E_ARGUMENT, 0, "a member that this version doesn't know is set");
-        }
-    }
-    memcpy(out, in, in_size < size ? in_size : size);
-    return 0;
-}
-
 static int take_identity(struct engine_op *op, const char *scope, const char *key, hapax_error *err)
 {
     if (scope == NULL || key == NULL) {
@@ -164,7 +144,7 @@ int hapax_open(hapax **out, const char *uri, const hapax_options *options, hapax
     }
     *out = NULL;
     hapax_options o = {.size = sizeof o};
-    int code = options != NULL ? take_struct(&o, sizeof o, options, options->size, err) : 0;
+    int code = options != NULL ? sized_take(&o, sizeof o, options, options->size, err) : 0;
     if (code != 0) {
         return code;
     }
@@ -255,7 +235,7 @@ int hapax_begin(hapax *h, const hapax_request *request, hapax_result *out, hapax
     memset(out, 0, sizeof *out);
     hapax_request r;
     struct call c = {.op.kind = ENGINE_BEGIN};
-    int code = take_struct(&r, sizeof r, request, request->size, err);
+    int code = sized_take(&r, sizeof r, request, request->size, err);
     if (code == 0) {
         code = check_request(&r, err);
     }
