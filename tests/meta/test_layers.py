@@ -13,6 +13,7 @@ MAY_USE = {
     "engine": {"base", "core", "store"},
     "net": {"base", "core"},
     "config": {"base", "core"},
+    "client": {"base", "core", "net"},
     "observe": {"base", "engine"},
     "run": {"base"},
     "gateway": {"base", "core", "engine", "net", "config", "observe"},

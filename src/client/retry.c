@@ -1,0 +1,169 @@
+/* The rules of sending again. What a status says about the operation comes from core/outcome.h, the same table by which
+ * a gateway settles; here is added what a client can do about it. */
+#include "client/retry.h"
+
+#include "base/units.h"
+#include "core/json.h"
+
+int64_t retry_delay_ms(int64_t base_ms, int64_t cap_ms, unsigned failures, uint64_t chance)
+{
+    int64_t window = base_ms < cap_ms ? base_ms : cap_ms;
+    for (unsigned i = 1; i < failures && window < cap_ms; i++) {
+        window = window > cap_ms / 2 ? cap_ms : window * 2;
+    }
+    return (int64_t)(chance % ((uint64_t)window + 1));
+}
+
+/* --- what the answer's head says --- */
+
+static struct slice header_of(const struct client_reply *r, struct slice name)
+{
+    struct slice value = SLICE_NONE;
+    struct request lines = {.headers = r->headers, .header_count = r->header_count};
+    (void)request_header(&value, &lines, name);
+    return value;
+}
+
+static int64_t asked_delay(const struct client_reply *r, int64_t now_wall_ms)
+{
+    int64_t ms;
+    struct slice value = header_of(r, SLICE_LITERAL("Retry-After"));
+    struct slice date = header_of(r, SLICE_LITERAL("Date"));
+    return !slice_is_none(value) && retry_after_ms(&ms, value, date, now_wall_ms) ? ms : -1;
+}
+
+/* A gateway of this project says so itself. */
+static bool marked_as_not_executed(const struct client_reply *r)
+{
+    struct slice marker = header_of(r, SLICE_LITERAL("Idempotency-Status"));
+    return slice_equal(marker, SLICE_LITERAL("released")) || slice_equal(marker, SLICE_LITERAL("rejected"));
+}
+
+/* --- what its body says --- */
+
+struct told {
+    enum { UNTOLD, AGAIN, NOT_AGAIN } retryable; /* the member of a problem document */
+    bool outcome_unknown;
+    bool in_progress;
+};
+
+/* Words for "the first request with this key still runs", beside RFC 9457 types that end in it. */
+static bool means_in_progress(struct slice word)
+{
+    static const struct slice words[] = {{"in-progress", 11}, {"idempotency_key_in_use", 22}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t n = words[i].len;
+        if (word.len >= n && slice_equal_nocase(slice_from(word, word.len - n), words[i]) &&
+            (word.len == n || memchr(":/#", word.ptr[word.len - n - 1], 3) != NULL)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int text_at(struct slice *out, const struct json *j, const char *pointer, struct arena *arena)
+{
+    uint32_t node;
+    *out = SLICE_NONE;
+    int rc = json_pointer_find(&node, j, slice_text(pointer), arena);
+    if (rc == 0 && node != JSON_NODE_NONE && j->nodes[node].type == JSON_TYPE_STRING) {
+        rc = json_unquote(out, j, node, arena);
+    }
+    return rc;
+}
+
+static int read_problem(struct told *out, const struct json *j, struct arena *arena)
+{
+    uint32_t node;
+    struct slice type;
+    int rc = json_pointer_find(&node, j, SLICE_LITERAL("/retryable"), arena);
+    rc = rc != 0 ? rc : text_at(&type, j, "/type", arena);
+    if (rc != 0) {
+        return rc;
+    }
+    if (node != JSON_NODE_NONE && j->nodes[node].type == JSON_TYPE_TRUE) {
+        out->retryable = AGAIN;
+    } else if (node != JSON_NODE_NONE && j->nodes[node].type == JSON_TYPE_FALSE) {
+        out->retryable = NOT_AGAIN;
+    }
+    out->outcome_unknown = slice_equal(type, SLICE_LITERAL("urn:hapax:problem:outcome-unknown"));
+    return 0;
+}
+
+static int read_body(struct told *out, const struct client_reply *r, struct arena *arena)
+{
+    static const char *const places[] = {"/type", "/code", "/error/code", "/error/type"};
+    struct json j;
+    struct slice media = media_type(header_of(r, SLICE_LITERAL("Content-Type")));
+    *out = (struct told){.retryable = UNTOLD};
+    if (r->body_cut || !media_is_json(media)) {
+        return 0;
+    }
+    int rc = json_parse(&j, arena, buf_slice(&r->body), NULL);
+    if (rc == 0 && slice_equal_nocase(media, SLICE_LITERAL("application/problem+json"))) {
+        rc = read_problem(out, &j, arena);
+    }
+    for (size_t i = 0; i < sizeof places / sizeof *places && rc == 0; i++) {
+        struct slice word;
+        rc = text_at(&word, &j, places[i], arena);
+        out->in_progress = out->in_progress || means_in_progress(word);
+    }
+    return rc == HAPAX_E_MEMORY ? rc : 0; /* not what it says it is: nothing was told */
+}
+
+/* --- together --- */
+
+/* A problem document says that it is no use. */
+static hapax_call_news end_of(enum outcome o)
+{
+    static const hapax_call_news news[] = {[OUTCOME_DONE] = HAPAX_CALL_DEFINITE,
+                                           [OUTCOME_RELEASED] = HAPAX_CALL_REJECTED,
+                                           [OUTCOME_UNKNOWN] = HAPAX_CALL_HELD};
+    return news[o];
+}
+
+static hapax_call_news judge_status(int status, const struct told *told, bool asks_to_wait)
+{
+    struct outcome_table table;
+    outcome_table_default(&table);
+    enum outcome o = outcome_of_status(&table, status);
+    if (status == 301 || status == 307 || status == 308) {
+        return HAPAX_CALL_REJECTED; /* it is to be sent elsewhere: not carried out here */
+    }
+    if (o == OUTCOME_UNKNOWN || status < 400) {
+        return o == OUTCOME_UNKNOWN ? HAPAX_CALL_MAYBE : HAPAX_CALL_DEFINITE;
+    }
+    if (o == OUTCOME_RELEASED) {
+        bool lasts = (status == 401 || status == 403) && !asks_to_wait;
+        return lasts ? HAPAX_CALL_REJECTED : HAPAX_CALL_NOTHING;
+    }
+    bool again = asks_to_wait || (status == 409 && told->in_progress);
+    return again ? HAPAX_CALL_MAYBE : HAPAX_CALL_DEFINITE;
+}
+
+int retry_judge(struct retry_verdict *out, const struct client_reply *reply, int64_t now_wall_ms,
+                struct arena *arena)
+{
+    struct told told = {.retryable = UNTOLD};
+    *out = (struct retry_verdict){.news = HAPAX_CALL_NOTHING, .after_ms = -1};
+    if (!reply->complete) {
+        out->news = reply->failure == CALL_NOT_SENT ? HAPAX_CALL_NOTHING : HAPAX_CALL_MAYBE;
+        return 0;
+    }
+    out->after_ms = asked_delay(reply, now_wall_ms);
+    int rc = reply->status >= 400 ? read_body(&told, reply, arena) : 0;
+    struct outcome_table table;
+    outcome_table_default(&table);
+    enum outcome o = outcome_of_status(&table, reply->status);
+    if (told.outcome_unknown) {
+        out->news = HAPAX_CALL_HELD;
+    } else if (told.retryable == NOT_AGAIN) {
+        out->news = end_of(o);
+    } else if (told.retryable == AGAIN) {
+        bool nothing = o == OUTCOME_RELEASED || marked_as_not_executed(reply);
+        out->news = nothing ? HAPAX_CALL_NOTHING : HAPAX_CALL_MAYBE;
+    } else {
+        out->news = judge_status(reply->status, &told, out->after_ms >= 0);
+    }
+    return rc;
+}
