@@ -25,6 +25,7 @@ _hapax() {
         ' stats') path=' stats' ;;
         ' migrate') path=' migrate' ;;
         ' run') path=' run' ;;
+        ' call') path=' call' ;;
         ' drill') path=' drill' ;;
         ' bench') path=' bench' ;;
         ' docs') path=' docs' ;;
@@ -69,6 +70,23 @@ _hapax() {
     ' run --keep-output') :; return ;;
     ' run --lease') :; return ;;
     ' run --store' | ' run -s') :; return ;;
+    ' call --op') :; return ;;
+    ' call --header' | ' call -H') :; return ;;
+    ' call --data' | ' call -d') :; return ;;
+    ' call --key' | ' call -k') :; return ;;
+    ' call --key-from') :; return ;;
+    ' call --header-name') :; return ;;
+    ' call --key-field') :; return ;;
+    ' call --attempts' | ' call -n') :; return ;;
+    ' call --max-time' | ' call -m') :; return ;;
+    ' call --timeout' | ' call -t') :; return ;;
+    ' call --backoff') :; return ;;
+    ' call --backoff-max') :; return ;;
+    ' call --key-lifetime') :; return ;;
+    ' call --ttl') :; return ;;
+    ' call --cacert') _hapax_files -f "$cur"; return ;;
+    ' call --output' | ' call -o') _hapax_files -f "$cur"; return ;;
+    ' call --store' | ' call -s') :; return ;;
     ' drill --data' | ' drill -d') :; return ;;
     ' drill --header' | ' drill -H') :; return ;;
     ' drill --key-header') :; return ;;
@@ -111,7 +129,7 @@ _hapax() {
     [[ $cur == -* ]] && path+=' --'
     case $path in
     ' --') mapfile -t COMPREPLY < <(compgen -W '--help --version' -- "$cur") ;;
-    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run drill bench docs help version ' -- "$cur") ;;
+    '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run call drill bench docs help version ' -- "$cur") ;;
     ' serve --') mapfile -t COMPREPLY < <(compgen -W '--config --to --listen --admin --store --allow-unsafe-store --help' -- "$cur") ;;
     ' check --') mapfile -t COMPREPLY < <(compgen -W '--json --print --help' -- "$cur") ;;
     ' check') _hapax_files -f "$cur" ;;
@@ -128,6 +146,8 @@ _hapax() {
     ' migrate --') mapfile -t COMPREPLY < <(compgen -W '--store --print --from --role --json --help' -- "$cur") ;;
     ' run --') mapfile -t COMPREPLY < <(compgen -W '--key --ttl --wait --timeout --kill-after --on-unknown --keep-failures --ignore-args --keep-output --lease --store --quiet --help' -- "$cur") ;;
     ' run') : ;;
+    ' call --') mapfile -t COMPREPLY < <(compgen -W '--op --header --data --key --key-from --header-name --key-field --quote-key --attempts --max-time --timeout --backoff --backoff-max --key-lifetime --ttl --cacert --include --output --json --verbose --quiet --store --help' -- "$cur") ;;
+    ' call') : ;;
     ' drill --') mapfile -t COMPREPLY < <(compgen -W '--data --header --key-header --bare-keys --profile --effect-url --effect-cmd --effect-log --effect-header --tenant-header --other-url --other --fail --restart-cmd --events --final-url --reset-cmd --times --rounds --settle --settle-max --timeout --recover --requests-max --only --skip --ignore-header --seed --ca --insecure --yes-remote --dry-run --list --json --junit --tap --html --help' -- "$cur") ;;
     ' drill') : ;;
     ' bench --') mapfile -t COMPREPLY < <(compgen -W '--store --existing --dir --seconds --threads --keys-before --repeats --body --json --help' -- "$cur") ;;
@@ -138,7 +158,7 @@ _hapax() {
     ' docs completion --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' docs config --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
     ' help --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;
-    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run drill bench docs help version ' -- "$cur") ;;
+    ' help') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run call drill bench docs help version ' -- "$cur") ;;
     ' version --') mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur") ;;
     esac
 }

@@ -132,6 +132,7 @@ int cli_exit_of(int code);
 /* The whole tree, and one group in it. */
 extern const struct cli_command cli_root;
 extern const struct cli_command cmd_bench;
+extern const struct cli_command cmd_call;
 extern const struct cli_command cmd_check;
 extern const struct cli_command cmd_docs;
 extern const struct cli_command cmd_drill;

@@ -67,7 +67,7 @@ static const struct cli_command cmd_serve_entry = {
 };
 
 static const struct cli_command *const commands[] = {
-    &cmd_serve_entry, &cmd_check, &cmd_keys, &cmd_stats, &cmd_migrate, &cmd_run,
+    &cmd_serve_entry, &cmd_check, &cmd_keys, &cmd_stats, &cmd_migrate, &cmd_run, &cmd_call,
     &cmd_drill,       &cmd_bench, &cmd_docs, &cmd_help,  &cmd_version, NULL,
 };
 

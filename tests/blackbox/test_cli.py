@@ -154,7 +154,7 @@ def test_exit_codes_are_in_help_and_man_page():
 def test_bash_completes_commands_options_values_and_files(tmp_path):
     (tmp_path / "my config.yaml").touch()
     (tmp_path / "folder").mkdir()
-    assert complete("") == ["serve", "check", "keys", "stats", "migrate", "run", "bench", "docs", "help", "version"]
+    assert complete("") == ["serve", "check", "keys", "stats", "migrate", "run", "call", "drill", "bench", "docs", "help", "version"]
     assert complete("ke") == ["keys"]
     assert complete("keys", "re") == ["resolve"]
     assert complete("keys", "list", "--st") == ["--store", "--state"]

@@ -209,7 +209,7 @@ static void a_misspelt_command_has_a_neighbour(void **state)
 
 /* --- the real table ------------------------------------------------------------------------------ */
 
-/* A shell's words: blanks and single quotes only; ends at a pipe or redirection. Returns how many. */
+/* A shell's words: blanks and quotes only; ends at a pipe or redirection. Returns how many. */
 static int shell_words(char *line, const char **words, int most)
 {
     int n = 0;
@@ -223,9 +223,9 @@ static int shell_words(char *line, const char **words, int most)
             break;
         }
         words[n++] = to;
-        for (bool quoted = false; *p != '\0' && (quoted || (*p != ' ' && *p != ')')); p++) {
-            if (*p == '\'') {
-                quoted = !quoted;
+        for (char quote = '\0'; *p != '\0' && (quote != '\0' || (*p != ' ' && *p != ')')); p++) {
+            if (*p == quote || (quote == '\0' && (*p == '\'' || *p == '"'))) {
+                quote = quote == '\0' ? *p : '\0';
             } else {
                 *to++ = *p;
             }
