@@ -207,7 +207,8 @@ static int drill(const struct cli_args *args, struct drill_setup *s)
         code = output_error(args->command, &err);
     } else {
         code = write_reports(args, &report);
-        bool good = report.tally[DRILL_BROKEN] == 0 && report.stopped == NULL;
+        bool good =
+            report.tally[DRILL_BROKEN] + report.tally[DRILL_INCONCLUSIVE] == 0 && report.stopped == NULL;
         code = code == CLI_OK && !good ? CLI_FAILED : code;
     }
     drill_report_free(&report);
@@ -428,7 +429,8 @@ const struct cli_command cmd_drill = {
         "payload), webhook (duplicates get a success; bodies do not matter), queue (only effects count).\n\n"
         "Values of headers that hold credentials are left out of reports; their curl lines have "
         "$AUTHORIZATION and the "
-        "like instead. Exit code 1 when anything is broken, or when it could not be tried to the end.",
+        "like instead. Exit code 0 only when everything that applies holds; 1 when anything is broken or "
+        "inconclusive.",
     .options = options,
     .arguments = arguments,
     .examples = examples,

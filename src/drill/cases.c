@@ -23,6 +23,7 @@ static bool takes_effect_once(struct trial *t, unsigned operation)
     }
     char text[EXCERPT_TEXT_MAX];
     if (a->result != WIRE_ANSWERED) {
+        t->d->unreachable = a->result == WIRE_NO_CONNECTION;
         trial_doubt(t, "the request gets %s", answer_text(text, sizeof text, a));
     } else if (!answer_is_success(a)) {
         trial_doubt(t, "the request is refused with %d: \"%.*s\"", a->status, SLICE_FORMAT(a->excerpt));

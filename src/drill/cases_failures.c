@@ -66,7 +66,9 @@ void case_restart_during(struct trial *t)
     struct flight f;
     curl_variables(t, a);
     curl_send(t, a, DRILL_READ);
-    curl_text(t, " & %s; ", t->d->setup->restart_command);
+    curl_text(t, " & ");
+    curl_command(t, t->d->setup->restart_command);
+    curl_text(t, "; ");
     curl_send(t, a, DRILL_READ);
     flight_start(t, &f, a, PHASE_FIRST, DRILL_READ);
     flight_drive(t, &f, SHOT_READY);
@@ -82,7 +84,9 @@ void case_restart_after(struct trial *t)
     unsigned a = trial_operation(t, DRILL_SAME, DRILL_HERE);
     curl_variables(t, a);
     curl_send(t, a, DRILL_READ);
-    curl_text(t, "; %s; ", t->d->setup->restart_command);
+    curl_text(t, "; ");
+    curl_command(t, t->d->setup->restart_command);
+    curl_text(t, "; ");
     curl_send(t, a, DRILL_READ);
     const struct answer *first = trial_send(t, a, PHASE_FIRST);
     trial_count(t, 1);

@@ -96,6 +96,9 @@ void case_key(struct trial *t)
     (void)trial_send(t, a, PHASE_FIRST);
     if (two) {
         curl_text(t, "; ");
+        if (key->form != KEY_LONG) { /* another operation */
+            curl_variables(t, b);
+        }
         curl_send(t, b, DRILL_READ);
         (void)trial_send(t, b, PHASE_FIRST);
     }

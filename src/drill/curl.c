@@ -19,11 +19,26 @@ static bool is_plain(struct slice text)
     return true;
 }
 
+/* Means nothing to a shell. */
+static bool is_bare(struct slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = ascii_lower(text.ptr[i]);
+        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && memchr("._/:@%+=,-", c, 10) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* One literal piece of a word. */
 static int quote(struct buf *out, struct slice text)
 {
     if (text.len == 0) {
         return 0;
+    }
+    if (is_bare(text)) {
+        return buf_append_slice(out, text);
     }
     if (is_plain(text)) {
         return buf_printf(out, "'%.*s'", SLICE_FORMAT(text));
@@ -120,13 +135,14 @@ static int header_word(struct buf *out, const struct header *h, const struct ope
 static int key_headers(struct buf *out, const struct drill_setup *s, const struct operation *op)
 {
     unsigned lines = s->key_header == NULL || op->form == KEY_MISSING ? 0 : op->form == KEY_TWICE ? 2 : 1;
-    const char *mark = request_quotes_key(s, op) ? "'\"'" : "";
+    const char *quote_mark = request_quotes_key(s, op) ? "\"" : "";
+    const char *end_mark = request_quotes_key(s, op) ? "'\"'" : "";
     bool empty = op->form == KEY_RAW && op->raw_key.len == 0;
     int rc = 0;
     for (unsigned i = 0; i < lines && rc == 0; i++) {
-        rc = buf_printf(out, " -H '%s%s'%s", s->key_header, empty ? ";" : ": ", mark);
+        rc = buf_printf(out, " -H '%s%s%s'", s->key_header, empty ? ";" : ": ", quote_mark);
         rc = rc != 0 ? rc : key_word(out, op);
-        rc = rc != 0 ? rc : buf_printf(out, "%s%s", i == 1 ? "-2" : "", mark);
+        rc = rc != 0 ? rc : buf_printf(out, "%s%s", i == 1 ? "-2" : "", end_mark);
     }
     return rc;
 }
@@ -187,26 +203,51 @@ int request_write_curl(struct buf *out, const struct drill_setup *s, const struc
     return rc != 0 ? rc : data(out, s, op, body, lost);
 }
 
-static bool uses(const struct drill_setup *s, const struct operation *op, char placeholder)
+static bool holds(struct slice text, char placeholder)
 {
-    bool key = placeholder == 'k';
-    bool there = key ? request_has_key_placeholder(s) || s->key_header != NULL : request_has_unique(s);
-    struct slice rest = op->body; /* an event */
-    while (!there && rest.len > 0) {
+    while (text.len > 0) {
         struct slice before;
-        there = request_next_piece(&before, &rest) == placeholder;
+        if (request_next_piece(&before, &text) == placeholder) {
+            return true;
+        }
     }
-    return there && !(key && (op->form == KEY_MISSING || op->form == KEY_RAW));
+    return false;
 }
 
-int request_write_variables(struct buf *out, const struct drill_setup *s, const struct operation *op)
+/* An event has a body of its own, and leads to a URL that may hold a placeholder, too. */
+static bool uses(const struct drill_setup *s, const struct operation *op, char placeholder)
 {
-    int rc = 0;
-    if (uses(s, op, 'k')) {
-        rc = buf_append_text(out, "K=$(cat /proc/sys/kernel/random/uuid); ");
+    if (slice_is_none(op->body)) {
+        return placeholder == 'k' ? request_has_key_placeholder(s) : request_has_unique(s);
     }
-    if (rc == 0 && uses(s, op, 'u')) {
-        rc = buf_append_text(out, "U=$(date +%s%N | cut -c5-19); ");
+    bool there = holds(op->body, placeholder) || holds(slice_text(s->url), placeholder) ||
+                 holds(slice_text(s->final_url), placeholder);
+    for (size_t i = 0; i < s->header_count; i++) {
+        there = there || holds(s->headers[i].value, placeholder);
+    }
+    return there;
+}
+
+int request_write_key_variable(struct buf *out, const struct drill_setup *s, const struct operation *op)
+{
+    bool given = op->form == KEY_MISSING || op->form == KEY_RAW;
+    bool used = !given && (s->key_header != NULL || uses(s, op, 'k'));
+    return used ? buf_append_text(out, "K=$(cat /proc/sys/kernel/random/uuid); ") : 0;
+}
+
+int request_write_unique_variable(struct buf *out, const struct drill_setup *s, const struct operation *op)
+{
+    return uses(s, op, 'u') ? buf_append_text(out, "U=$(date +%s%N | cut -c5-19); ") : 0;
+}
+
+int request_write_final(struct buf *out, const struct drill_setup *s, const struct operation *op)
+{
+    const char *end = strchr(s->final_url, '#');
+    size_t len = end != NULL ? (size_t)(end - s->final_url) : strlen(s->final_url);
+    int rc = buf_append_text(out, "curl -sS ");
+    rc = rc != 0 ? rc : word(out, slice_of(s->final_url, len), op);
+    for (size_t i = 0; i < s->counter_header_count && rc == 0; i++) {
+        rc = header_word(out, &s->counter_headers[i], op, false);
     }
     return rc;
 }

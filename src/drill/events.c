@@ -231,19 +231,20 @@ static void show(struct trial *t, const struct order *o, unsigned times)
     const struct drill_setup *s = t->d->setup;
     buf_clear(&t->curl);
     if (s->reset_command != NULL) {
-        curl_text(t, "%.200s; ", s->reset_command);
+        curl_command(t, s->reset_command);
+        curl_text(t, "; ");
     }
+    curl_variables(t, o->at[0]);
     for (size_t i = 0; i < s->event_count; i++) {
+        if (i > 0) {
+            curl_key(t, o->at[i]);
+        }
         for (unsigned k = 0; k < times; k++) {
-            if (k == 0) {
-                curl_variables(t, o->at[i]);
-            }
             curl_send(t, o->at[i], DRILL_READ);
             curl_text(t, "; ");
         }
     }
-    curl_text(t, "curl -sS ");
-    curl_text(t, "'%.200s'", s->final_url);
+    curl_final(t, o->at[0]);
 }
 
 static void tell(struct trial *t, const struct order *reference, const struct buf *expected,

@@ -29,22 +29,19 @@ static void fail(struct trial *t, int rc)
     t->rc = t->rc != 0 ? t->rc : rc;
 }
 
-/* What happened between two cases belongs to the one before. */
-static void note_late_effects(struct trial *t)
+void note_late_effects(struct drill *d, int64_t counter)
 {
-    struct drill_report *r = t->d->report;
-    struct drill_case *last = r->case_count > 0 ? (struct drill_case *)&r->cases[r->case_count - 1] : NULL;
-    if (last == NULL || t->before == t->d->counted || last->verdict != DRILL_HOLDS) {
+    struct drill_case *last = d->last_case;
+    if (last == NULL || counter == d->counted || last->verdict != DRILL_HOLDS) {
         return;
     }
     char text[256];
     snprintf(text, sizeof text,
              "the counter moved by %lld after it had been still: effects come later than --settle waits, or "
-             "somebody "
-             "else uses the endpoint",
-             (long long)(t->before - t->d->counted));
+             "somebody else uses the endpoint",
+             (long long)(counter - d->counted));
     struct slice kept;
-    if (arena_copy(&r->arena, slice_text(text), &kept) == 0) {
+    if (arena_copy(&d->report->arena, slice_text(text), &kept) == 0) {
         last->what = kept.ptr;
     }
     last->verdict = DRILL_INCONCLUSIVE;
@@ -59,8 +56,9 @@ void trial_begin(struct trial *t, struct drill *d, struct drill_case *out)
     out->effects_least = out->effects_most = out->effects_seen = -1;
     fail(t, effects_read(&t->before, &d->effects, &d->err));
     if (t->rc == 0) {
-        note_late_effects(t);
+        note_late_effects(d, t->before);
         d->counted = t->before;
+        d->last_case = out;
     }
 }
 

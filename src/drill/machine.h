@@ -48,10 +48,12 @@ struct drill {
     char run_unique[RUN_UNIQUE_DIGITS + 1];
     unsigned operations; /* so far */
     unsigned requests;
-    int64_t counted;      /* the counter, when the last case had settled */
-    bool stuck_seen;      /* a key that stays in flight has been waited for once */
-    bool usable[3];       /* the other payload, tenant, path: their checks held */
-    struct answer normal; /* what a fresh operation is answered with; arena of the report */
+    int64_t counted;              /* the counter, when the last case had settled */
+    struct drill_case *last_case; /* that case; NULL: none has run */
+    bool unreachable;             /* the first request found no connection */
+    bool stuck_seen;              /* a key that stays in flight has been waited for once */
+    bool usable[3];               /* the other payload, tenant, path: their checks held */
+    struct answer normal;         /* what a fresh operation is answered with; arena of the report */
     hapax_error err;
 };
 
@@ -82,6 +84,8 @@ struct flight {
 
 /* --- A case. --- */
 
+/* Has the counter moved since the last case had settled? Then that one is inconclusive. */
+void note_late_effects(struct drill *d, int64_t counter);
 /* Read the counter. */
 void trial_begin(struct trial *t, struct drill *d, struct drill_case *out);
 /* Wait until effects have settled; sets t->effects. `least`: as many must have come, or patience is over. */
@@ -131,10 +135,13 @@ const char *answer_text(char *out, size_t size, const struct answer *a);
 
 /* --- Shell lines. --- */
 
-/* Append to what shows the case; K and U come from the first operation. */
+/* Append to what shows the case. K= and U=, as far as the operation's request uses them; K= alone. */
 void curl_variables(struct trial *t, unsigned operation);
+void curl_key(struct trial *t, unsigned operation);
 void curl_send(struct trial *t, unsigned operation, enum drill_delivery lost);
 void curl_repeat(struct trial *t, unsigned operation, unsigned times, bool at_once);
+void curl_final(struct trial *t, unsigned operation); /* reads the final state */
+void curl_command(struct trial *t, const char *command);
 void curl_text(struct trial *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -33,9 +33,12 @@ static bool is_target(struct slice target)
     return true;
 }
 
+/* What stands before an @ may be a password, and is not shown. */
 static int bad_url(hapax_error *err, struct slice url, const char *why)
 {
-    return error_set(err, HAPAX_E_ARGUMENT, 0, "%.*s: %s", (int)(url.len < 150 ? url.len : 150), url.ptr,
+    const char *at = memrchr(url.ptr, '@', url.len);
+    struct slice shown = at != NULL ? slice_from(url, (size_t)(at - url.ptr)) : url;
+    return error_set(err, HAPAX_E_ARGUMENT, 0, "%.*s: %s", (int)(shown.len < 150 ? shown.len : 150), shown.ptr,
                      why);
 }
 

@@ -64,7 +64,10 @@ int request_write(struct buf *out, size_t *cut, const struct drill_setup *s, con
  * (DRILL_REPLY_LOST) or in the middle of the request (DRILL_REQUEST_LOST). */
 int request_write_curl(struct buf *out, const struct drill_setup *s, const struct payloads *p,
                        const struct operation *op, const char *url, enum drill_delivery lost);
-/* K=...; U=...; as far as they are used. */
-int request_write_variables(struct buf *out, const struct drill_setup *s, const struct operation *op);
+/* "K=...; " and "U=...; ", where the operation's request uses them. */
+int request_write_key_variable(struct buf *out, const struct drill_setup *s, const struct operation *op);
+int request_write_unique_variable(struct buf *out, const struct drill_setup *s, const struct operation *op);
+/* The command that reads the final state of events. */
+int request_write_final(struct buf *out, const struct drill_setup *s, const struct operation *op);
 
 #endif

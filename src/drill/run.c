@@ -116,7 +116,14 @@ static void skip_case(struct drill_case *out, enum drill_verdict verdict, const 
     out->effects_least = out->effects_most = out->effects_seen = -1;
 }
 
-static void run_case(struct drill *d, const struct plan_case *c, struct drill_case *out)
+static void show_progress(const struct drill *d, size_t done, size_t all, const char *id)
+{
+    if (d->setup->progress != NULL) {
+        d->setup->progress(d->setup->progress_ctx, done, all, id);
+    }
+}
+
+static void run_case(struct drill *d, const struct plan_case *c, struct drill_case *out, size_t all)
 {
     static struct trial trial; /* one thread; too large for a stack */
     struct drill_report *r = d->report;
@@ -133,6 +140,7 @@ static void run_case(struct drill *d, const struct plan_case *c, struct drill_ca
         skip_case(out, DRILL_INCONCLUSIVE, "not tried any more");
     } else {
         d->err.message[0] = '\0';
+        show_progress(d, r->case_count, all, c->id);
         trial_begin(&trial, d, out);
         if (trial.rc == 0) {
             c->run(&trial);
@@ -146,17 +154,21 @@ static void run_case(struct drill *d, const struct plan_case *c, struct drill_ca
 }
 
 /* Nothing can be said about an endpoint whose effects can't be counted. */
-static void judge_check(struct drill *d, const struct drill_case *check)
+static int judge_check(struct drill *d, const struct drill_case *check, hapax_error *err)
 {
-    if (check->group == DRILL_CHECK && d->report->case_count == 1 && check->verdict != DRILL_HOLDS) {
-        d->report->stopped = check->what;
+    if (check->group != DRILL_CHECK || d->report->case_count != 1 || check->verdict == DRILL_HOLDS) {
+        return 0;
     }
+    d->report->stopped = check->what;
+    return d->unreachable ? error_set(err, HAPAX_E_NOT_FOUND, 0, "%s", check->what) : 0;
 }
 
-static void show_progress(const struct drill *d, size_t done, size_t all, const char *id)
+/* The last case has nobody after it who would notice. */
+static void look_once_more(struct drill *d)
 {
-    if (d->setup->progress != NULL) {
-        d->setup->progress(d->setup->progress_ctx, done, all, id);
+    int64_t counter;
+    if (effects_read(&counter, &d->effects, NULL) == 0) {
+        note_late_effects(d, counter);
     }
 }
 
@@ -181,16 +193,16 @@ static int run_plan(struct drill *d, hapax_error *err)
         return rc == HAPAX_E_MEMORY ? rc : HAPAX_E_NOT_FOUND;
     }
     r->cases = cases;
-    for (size_t i = 0; i < count; i++) {
-        show_progress(d, i, count, plan[i].id);
-        run_case(d, &plan[i], &cases[i]);
-        judge_check(d, &cases[i]);
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        run_case(d, &plan[i], &cases[i], count);
+        rc = judge_check(d, &cases[i], err);
     }
     show_progress(d, count, count, NULL);
+    look_once_more(d);
     if (r->stopped == NULL && d->setup->stop != NULL && *d->setup->stop != 0) {
         r->stopped = "interrupted";
     }
-    return 0;
+    return rc;
 }
 
 static void describe(struct drill *d)

@@ -23,7 +23,8 @@ static void keep_code(struct trial *t, int rc)
 
 void curl_variables(struct trial *t, unsigned operation)
 {
-    keep_code(t, request_write_variables(&t->curl, t->d->setup, &t->operations[operation]));
+    curl_key(t, operation);
+    keep_code(t, request_write_unique_variable(&t->curl, t->d->setup, &t->operations[operation]));
 }
 
 void curl_send(struct trial *t, unsigned operation, enum drill_delivery lost)
@@ -41,6 +42,21 @@ void curl_repeat(struct trial *t, unsigned operation, unsigned times, bool at_on
     curl_text(t, "for i in $(seq %u); do ", times);
     curl_send(t, operation, DRILL_READ);
     curl_text(t, at_once ? " & done; wait" : "; done");
+}
+
+void curl_key(struct trial *t, unsigned operation)
+{
+    keep_code(t, request_write_key_variable(&t->curl, t->d->setup, &t->operations[operation]));
+}
+
+void curl_final(struct trial *t, unsigned operation)
+{
+    keep_code(t, request_write_final(&t->curl, t->d->setup, &t->operations[operation]));
+}
+
+void curl_command(struct trial *t, const char *command)
+{
+    keep_code(t, buf_append_text(&t->curl, command));
 }
 
 void curl_text(struct trial *t, const char *format, ...)
