@@ -114,7 +114,7 @@ static int synopsis_arguments(struct buf *out, const struct cli_command *command
         rc = rc != 0 ? rc : flag_macro(out, instead);
         return rc != 0 ? rc : buf_append_byte(out, '\n');
     }
-    int rc = 0;
+    int rc = command->words_follow ? buf_append_text(out, ".Li \\-\\-\n") : 0;
     for (const struct cli_argument *a = command->arguments; a != NULL && a->name != NULL && rc == 0; a++) {
         rc = buf_printf(out, ".%sAr %s%s\n", a->optional ? "Op " : "", a->name, a->repeats ? " ..." : "");
     }

@@ -383,6 +383,17 @@ def test_what_a_command_leaves_behind_is_not_waited_for(place):
     assert place.run(*place.script("sleep 1000 & echo $! > here; echo done")).stdout == b"done\n"
 
 
+def test_a_late_reader_gets_all_of_it(place):
+    """More than a pipe holds, from a command that is long gone, while something else holds its output open."""
+    first = place.start(*place.script("sleep 1000 & echo $! > left; echo $$ > here; head -c 90000 /dev/zero"))
+    pid = place.once_started(first)
+    wait_for_end(pid)
+    time.sleep(2.5)  # longer than it waits for what was left behind; only shows what a wrong one would cut
+    done = finish(first)
+    os.kill(int((place.folder / "left").read_text()), signal.SIGKILL)
+    assert (done.returncode, done.stdout) == (0, bytes(90000))
+
+
 # --- cut off ---------------------------------------------------------------------------------------
 
 
@@ -690,6 +701,16 @@ def test_without_a_name_the_store_is_a_file_of_ones_own(stranger):
         folder = stranger.home / path
         assert (folder / "hapax.db").exists()
         assert folder.stat().st_mode & 0o777 == 0o700 and folder.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_roots_own_store_is_the_machines(place):
+    """In a mount namespace of its own, so that the machine's is left alone."""
+    script = "mount -t tmpfs none /var/lib && hapax run --key k -- echo out && stat -c %a /var/lib/hapax && ls /var/lib/hapax"
+    env = {k: v for k, v in place.env.items() if k != "HAPAX_STORE"} | {"XDG_STATE_HOME": str(place.folder)}
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], env=env, capture_output=True, timeout=PATIENCE_S)
+    if b"unshare" in done.stderr or b"mount:" in done.stderr:
+        pytest.skip(f"no mounts here: {done.stderr[:100]!r}")
+    assert (done.returncode, done.stdout) == (0, b"out\n700\nhapax.db\n"), done
 
 
 def test_a_place_that_can_not_be_written_is_said_and_nothing_runs(stranger):

@@ -102,9 +102,10 @@ static void what_an_operator_gave_is_standard_output_of_a_success(void **state)
         "hapax-run 1\nexit 0\nstdout 1 of 1\nstderr 0 of 0\n\nab",
         "hapax-run 1\nexit 0\nstderr 0 of 0\nstdout 0 of 0\n\n",
         "hapax-run 1\nexit 0\nstdout 0 of 0\nstderr 0 of 0\n",
-        "hapax-run 1\nexit 0\nstdout 18446744073709551615 of 18446744073709551615\n"
-        "stderr 1 of 1\n\n", /* the sum of both runs over */
-        "hapax-run 1\nexit 0\nstdout 99999999999999999999 of 99999999999999999999\nstderr 0 of 0\n\n",
+        ("hapax-run 1\nexit 0\nstdout 18446744073709551615 of 18446744073709551615\n"
+         "stderr 1 of 1\n\n"), /* the sum of both runs over */
+        ("hapax-run 1\nexit 0\nstdout 99999999999999999999 of 99999999999999999999\n"
+         "stderr 0 of 0\n\n"),
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         check_foreign(slice_text(texts[i]));
