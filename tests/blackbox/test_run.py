@@ -511,6 +511,17 @@ def test_who_was_overtaken_is_told_and_changes_nothing(place):
     assert place.run(*place.waiting("echo $HAPAX_ATTEMPT")).stdout == b"2\n"
 
 
+def test_an_attempt_that_overtook_and_was_cut_off_stays_unknown(place):
+    with a_claim_that_ran_out(place) as first:
+        second = place.start(*place.waiting(), options=["--on-unknown", "retry"])
+        wait_until(lambda: len(place.effects()) == 2, "the second attempt has started")
+        second.kill()
+        second.wait()
+        (place.folder / "go").touch()
+    assert finish(first).returncode == TRY_LATER
+    assert place.state() == "unknown"
+
+
 # --- a store that fails at the end -------------------------------------------------------------------
 
 
