@@ -55,8 +55,10 @@ class Place:
 
     def once_started(self, process):
         """The command waits for the file `go` after it has written `here`; its number."""
-        wait_until(lambda: (self.folder / "here").exists() and (self.folder / "here").read_text().endswith("\n"),
-                   lambda: finish(process))
+        path = self.folder / "here"
+        wait_until(lambda: process.poll() is not None or (path.exists() and path.read_text().endswith("\n")),
+                   "the command has started")
+        assert process.poll() is None or path.exists(), finish(process)
         return int((self.folder / "here").read_text())
 
     def waiting(self, then=""):
@@ -335,13 +337,19 @@ def test_a_command_that_ends_by_the_signal_frees_its_key(place, number):
 
 
 def test_an_ignored_signal_stays_ignored(place):
-    """As under nohup."""
-    first = place.start(*place.waiting("echo survived"), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    """As under nohup: for the command, and for a run that waits."""
+    first, second = [place.start(*place.waiting("echo survived"), options=["--wait", "1m"],
+                                 preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) for _ in range(2)]
     place.once_started(first)
-    first.send_signal(signal.SIGHUP)
+    ready, _, _ = select.select([first.stderr, second.stderr], [], [], PATIENCE_S)
+    assert b"waiting for its end" in ready[0].readline()
+    for process in first, second:
+        process.send_signal(signal.SIGHUP)
     (place.folder / "go").touch()
-    done = finish(first)
-    assert (done.returncode, done.stdout) == (0, b"survived\n")
+    for process in first, second:
+        done = finish(process)
+        assert (done.returncode, done.stdout) == (0, b"survived\n"), done
+    assert len(place.effects()) == 1
 
 
 @pytest.mark.parametrize("disposition", [signal.SIG_IGN, signal.SIG_DFL])
@@ -517,6 +525,7 @@ def test_an_attempt_that_overtook_and_was_cut_off_stays_unknown(place):
         wait_until(lambda: len(place.effects()) == 2, "the second attempt has started")
         second.kill()
         second.wait()
+        assert b"nobody knows" in place.run(*place.waiting(), code=TRY_LATER, options=["--wait", "1m"]).stderr
         (place.folder / "go").touch()
     assert finish(first).returncode == TRY_LATER
     assert place.state() == "unknown"
