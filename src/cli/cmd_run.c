@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,7 +203,9 @@ static int write_all(int fd, struct slice bytes)
 {
     while (bytes.len > 0) {
         ssize_t n = write(fd, bytes.ptr, bytes.len);
-        if (n < 0 && errno != EINTR) {
+        if (n < 0 && errno == EAGAIN) { /* whoever started us has made it so */
+            (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+        } else if (n < 0 && errno != EINTR) {
             return errno;
         }
         bytes = slice_from(bytes, n > 0 ? (size_t)n : 0);
