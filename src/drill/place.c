@@ -38,8 +38,8 @@ static int bad_url(hapax_error *err, struct slice url, const char *why)
 {
     const char *at = memrchr(url.ptr, '@', url.len);
     struct slice shown = at != NULL ? slice_from(url, (size_t)(at - url.ptr)) : url;
-    return error_set(err, HAPAX_E_ARGUMENT, 0, "%.*s: %s", (int)(shown.len < 150 ? shown.len : 150), shown.ptr,
-                     why);
+    return error_set(err, HAPAX_E_ARGUMENT, 0, "%.*s: %s", (int)(shown.len < 150 ? shown.len : 150),
+                     shown.ptr, why);
 }
 
 /* "host", "host:port", "[::1]:port" */
