@@ -641,14 +641,15 @@ def test_closed_standard_streams_do_not_become_the_stores(place):
 
 
 class Terminal:
-    """`hapax run` as the foreground job of a terminal of its own."""
+    """`hapax run` in the foreground of a terminal of its own; then a script goes on, if there is one."""
 
-    def __init__(self, place, *words):
+    def __init__(self, place, *words, then=None):
+        line = shlex.join(["hapax", "run", "--key", "k", "--", *words])
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             try:
                 os.chdir(place.folder)
-                os.execvpe("hapax", ["hapax", "run", "--key", "k", "--", *words], place.env)
+                os.execvpe("sh", ["sh", "-c", f"{line}; {then}" if then else f"exec {line}"], place.env)
             finally:
                 os._exit(99)
         self.seen = b""
@@ -682,6 +683,16 @@ def test_a_command_may_read_the_terminal(place):
     terminal.type(b"bert\n")
     terminal.read_until(b"bye bert")
     assert terminal.finish() == 0
+
+
+def test_the_terminal_is_given_back(place):
+    terminal = Terminal(place, *place.script("printf 'name? '; read name"), then="printf 'shell? '; read line; echo $line")
+    terminal.read_until(b"name? ")
+    terminal.type(b"anna\n")
+    terminal.read_until(b"shell? ")
+    terminal.type(b"xyzzy\n")
+    assert terminal.finish() == 0
+    assert terminal.seen.count(b"xyzzy") == 2  # echoed, and printed by the shell
 
 
 def test_a_command_may_set_the_terminal_up(place):
