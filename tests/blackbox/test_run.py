@@ -201,7 +201,8 @@ def test_standard_input_is_the_commands(place):
 
 def test_the_environment_and_the_descriptors_are_the_callers(place):
     place.env |= {"HAPAX_KEY": "outer", "HAPAX_ATTEMPT": "9", "TZ": "Asia/Tokyo"}
-    show = [sys.executable, "-c", "import os; print(sorted(os.environ.items()), os.listdir('/proc/self/fd'), os.getcwd())"]
+    show = [sys.executable, "-c", "import os; print(sorted(open('/proc/self/environ').read().split(chr(0))), "
+            "os.listdir('/proc/self/fd'), os.getcwd())"]
     direct = subprocess.run(show, env=place.env | {"HAPAX_KEY": "day-2026", "HAPAX_ATTEMPT": "1"}, cwd=place.folder,
                             capture_output=True, stdin=subprocess.DEVNULL, check=True)
     year = subprocess.run(["date", "-u", "+%Y"], capture_output=True, text=True, check=True).stdout.strip()
@@ -512,12 +513,19 @@ def test_a_claim_is_renewed_while_the_command_runs(place):
 # --- a claim that ran out --------------------------------------------------------------------------
 
 
+def fail_store(place, plan):
+    (place.folder / "plan.new").write_text(plan)
+    (place.folder / "plan.new").rename(place.folder / "plan")
+
+
 @contextlib.contextmanager
 def a_claim_that_ran_out(place, then=""):
-    """A run whose hapax stood still for longer than its lease, as on a host that slept."""
-    first = place.start(*place.waiting(then), options=["--lease", "1s"])
+    """A run that could not reach its store for longer than its lease, as on a host that slept. (To stop the process
+    would be simpler, but then it may hold the file's lock.)"""
+    faulty = f"fault:control={place.folder}/plan:{place.store}"
+    first = place.start(*place.waiting(then), options=["--lease", "1s", "--store", faulty])
     place.once_started(first)
-    first.send_signal(signal.SIGSTOP)
+    fail_store(place, "hold=1")
 
     def is_unknown():
         done = finish(place.start(*place.waiting(then), options=["--wait", "0"]))
@@ -526,7 +534,7 @@ def a_claim_that_ran_out(place, then=""):
 
     wait_until(is_unknown, "the claim runs out")
     yield first
-    first.send_signal(signal.SIGCONT)
+    fail_store(place, "")
 
 
 def test_the_end_is_stored_when_nobody_has_run_it_again(place):
@@ -572,11 +580,6 @@ def test_an_attempt_that_overtook_and_was_cut_off_stays_unknown(place):
 
 
 # --- a store that fails at the end -------------------------------------------------------------------
-
-
-def fail_store(place, plan):
-    (place.folder / "plan.new").write_text(plan)
-    (place.folder / "plan.new").rename(place.folder / "plan")
 
 
 def test_a_store_that_comes_back_in_time_has_the_end(place):
