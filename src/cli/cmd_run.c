@@ -18,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LEASE_MS_MIN 1000
+#define LEASE_MS_MIN    1000
+#define DURATION_MS_MAX (3650LL * 24 * 3600 * 1000)
 
 struct job {
     const struct cli_args *args;
@@ -36,12 +37,14 @@ static int read_duration(int64_t *out, const struct cli_args *args, const char *
     if (text == NULL) {
         return CLI_OK;
     }
-    if (units_duration_ms(out, slice_text(text)) != 0 || *out < least_ms) {
+    if (units_duration_ms(out, slice_text(text)) != 0 || *out < least_ms || *out > DURATION_MS_MAX) {
         char least[UNITS_TEXT_MAX];
+        char most[UNITS_TEXT_MAX];
         units_duration_text(least, least_ms);
+        units_duration_text(most, DURATION_MS_MAX);
         return output_usage(args->command,
-                            "--%s is a duration such as 500ms, 10s, 30m, 48h or 7d, at least %s, not %s",
-                            name, least, text);
+                            "--%s is a duration such as 500ms, 10s, 30m, 48h or 7d, from %s to %s, not %s",
+                            name, least, most, text);
     }
     return CLI_OK;
 }

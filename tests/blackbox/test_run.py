@@ -251,8 +251,9 @@ def test_what_is_wrong_on_the_command_line_is_said_and_nothing_runs(place):
         ([], "x" * 256, "longer than 255 bytes"), ([], "", "needs a key"), ([], "a\tb", "other than printable ASCII"),
         ([], "schlüssel", "other than printable ASCII"), ([], "{date:%H%z}", "%z can't be in a key"),
         ([], "{date:%H@Mars/Olympus}", "no time zone Mars/Olympus"), (["--ttl", "0"], "k", "--ttl is a duration"),
-        (["--ttl", "soon"], "k", "--ttl is a duration"), (["--wait", "10"], "k", "--wait is a duration"),
-        (["--lease", "10ms"], "k", "at least 1s"), (["--keep-output", "17MiB"], "k", "--keep-output is a size"),
+        (["--ttl", "soon"], "k", "--ttl is a duration"),
+        (["--timeout", "106751991167d"], "k", "--timeout is a duration"), (["--wait", "10"], "k", "--wait is a duration"),
+        (["--lease", "10ms"], "k", "from 1s to 3650d"), (["--keep-output", "17MiB"], "k", "--keep-output is a size"),
         (["--on-unknown", "guess"], "k", "one of hold|retry"), (["--store", "memory:"], "k", "would forget"),
     ]
     for options, key, message in cases[::4] if is_sanitized() else cases:  # a process takes long there, and says the same
