@@ -1,17 +1,16 @@
 /* What `hapax call` prints. stdout holds the answer's body and nothing else (or one JSON document); stderr says how it
  * went: never a header's value or a body, and the key only where the user needs it to go on. */
 #include "base/clock.h"
-#include "base/units.h"
 #include "cli/call.h"
 #include "cli/home_store.h"
 #include "cli/output.h"
-#include "core/utf8.h"
 
 #include <errno.h>
-#include <stdarg.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DURATION_BYTES 32
 
@@ -27,6 +26,50 @@ static void say_duration(char out[DURATION_BYTES], int64_t ms)
     }
 }
 
+/* --- a signal ------------------------------------------------------------------------------------ */
+
+/* What a process that is told to end says: ready before it comes, since a handler may do little but write. The records
+ * need no more: a dead process's claim is unknown, and the next one goes on with the key. */
+static char farewell[512];
+static volatile sig_atomic_t farewell_bytes;
+
+static void on_signal(int number)
+{
+    size_t n = (size_t)farewell_bytes;
+    (void)!write(STDERR_FILENO, farewell, n);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* Does the same command line lead to the same key? */
+static bool is_named(const struct cli_args *args)
+{
+    return cli_given(args, "op") || cli_given(args, "key") || cli_given(args, "key-from");
+}
+
+static void prepare_farewell(const struct cli_args *args, const char *key)
+{
+    farewell_bytes = 0;
+    int n =
+        is_named(args)
+            ? snprintf(farewell, sizeof farewell,
+                       "hapax call: interrupted; run the same command again: it goes on with the same key\n")
+            : snprintf(farewell, sizeof farewell,
+                       "hapax call: interrupted; run it again with --key %s: it goes on with the same key\n",
+                       key);
+    farewell_bytes = n > 0 && (size_t)n < sizeof farewell ? n : 0;
+}
+
+static void say_farewell_at(int number)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction before;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_DFL) { /* not under nohup */
+        sigaction(number, &action, NULL);
+    }
+}
+
 /* --- while it goes on ---------------------------------------------------------------------------- */
 
 void call_report_progress(void *ctx, const hapax_call_progress *p)
@@ -34,6 +77,11 @@ void call_report_progress(void *ctx, const hapax_call_progress *p)
     const struct call_report *report = ctx;
     const struct cli_args *args = report->args;
     char delay[DURATION_BYTES];
+    if (p->step == HAPAX_CALL_STEP_SEND && p->number == 1) {
+        prepare_farewell(args, p->key);
+        say_farewell_at(SIGINT);
+        say_farewell_at(SIGTERM);
+    }
     if (!report->notes) {
         return;
     }
@@ -88,15 +136,32 @@ static int write_file(const struct call_report *report, const hapax_call_result 
     return good ? CLI_OK : CLI_FAILED;
 }
 
+/* A body goes out as it is; header lines are there to be looked at, and steer no terminal. */
+static int write_head(const struct call_report *report, const hapax_call_result *r)
+{
+    struct buf head;
+    buf_init(&head, 8U * HAPAX_CALL_HEAD_BYTES_MAX);
+    int rc = buf_printf(&head, "HTTP/1.1 %d\n", r->status);
+    for (size_t i = 0; i < r->header_count && rc == 0; i++) {
+        rc = output_escape(&head, slice_text(r->headers[i].name));
+        rc = rc != 0 ? rc : buf_append_text(&head, ": ");
+        rc = rc != 0 ? rc : output_escape(&head, slice_text(r->headers[i].value));
+        rc = rc != 0 ? rc : buf_append_byte(&head, '\n');
+    }
+    rc = rc != 0 ? rc : buf_append_byte(&head, '\n');
+    if (rc == 0) {
+        fwrite(head.ptr, 1, head.len, stdout);
+    }
+    buf_free(&head);
+    return rc == 0 ? CLI_OK : output_no_memory(report->args->command);
+}
+
 static int write_answer(const struct call_report *report, const hapax_call_result *r)
 {
     const char *path = cli_text(report->args, "output");
-    if (cli_flag(report->args, "include")) {
-        printf("HTTP/1.1 %d\n", r->status);
-        for (size_t i = 0; i < r->header_count; i++) {
-            printf("%s: %s\n", r->headers[i].name, r->headers[i].value);
-        }
-        putchar('\n');
+    int rc = cli_flag(report->args, "include") ? write_head(report, r) : CLI_OK;
+    if (rc != CLI_OK) {
+        return rc;
     }
     if (path != NULL) {
         return write_file(report, r, path);
@@ -239,8 +304,7 @@ static void say_settle(const struct call_report *report, const hapax_call_result
 static void say_again(const struct call_report *report, const hapax_call_result *r)
 {
     const struct cli_args *args = report->args;
-    bool named = cli_given(args, "op") || cli_given(args, "key") || cli_given(args, "key-from");
-    if (named || r->key == NULL) {
+    if (is_named(args) || r->key == NULL) {
         fprintf(stderr, "  Run the same command again: it goes on with the same key.\n");
     } else {
         fprintf(stderr, "  Run it again with --key %s: it goes on with the same key.\n", r->key);
@@ -409,6 +473,7 @@ int call_report_end(const struct call_report *report, const hapax_call_result *r
 {
     int code = exit_code(r);
     int rc = CLI_OK;
+    farewell_bytes = 0;
     say_end(report, r, stored_error);
     if (cli_flag(report->args, "json")) {
         rc = write_json(report, r, code);

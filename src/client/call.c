@@ -3,7 +3,9 @@
  * Two records of the store carry it, so that whatever ends the process leaves what the next one needs. The key's is done
  * before the operation is claimed: from then on nothing can be sent without that key being known. The operation's is
  * running while somebody is at it, and a claim of it may take over an unknown one, because sending again with the same
- * key is what keys are for. It ends done (the answer), released (certainly nothing happened) or lost (unknown).
+ * key is what keys are for. It ends done (the answer), released (certainly nothing happened) or lost (unknown). Its lease
+ * is extended for each wait and attempt, and by no heartbeat: where the store does not take the end of a claim, the claim
+ * must not outlive its call.
  *
  * Taking over is refused where the key can't be trusted to be the one that was used before: when the key's record is
  * younger than the operation's claim (it expired in between, or was forgotten by hand), and when the server may have
@@ -19,9 +21,10 @@
 #include <stdlib.h>
 
 enum {
-    KEY_TRIES_MAX = 5,      /* somebody else's claim of the key's record ran out while we waited */
-    COMPLETE_TRIES_MAX = 4, /* of storing an answer that is there */
-    COMPLETE_PAUSE_MS = 250,
+    KEY_TRIES_MAX = 5,    /* somebody else's claim of the key's record ran out while we waited */
+    SETTLE_TRIES_MAX = 4, /* of ending the claim */
+    SETTLE_PAUSE_MS = 100,
+    LEASE_SLACK_MS = 10 * 1000, /* beyond an attempt's time-out, for the store and a busy machine */
     UUID_BYTES = 16,
     UUID_TEXT_BYTES = 37,
 };
@@ -168,16 +171,40 @@ static int find_key(struct run *r, hapax_error *err)
 
 /* --- settling --- */
 
-/* Given up. What the store can't take is left running, which is unknown as soon as this process has ended: that, too,
- * is sent again with the same key only. */
+/* How long the claim may stay silent: for a wait and an attempt after it. */
+static int64_t lease_ms(const struct run *r, int64_t delay_ms)
+{
+    return delay_ms + r->plan->asked.timeout_ms + LEASE_SLACK_MS;
+}
+
+struct settlement {
+    enum { SETTLE_DONE, SETTLE_RELEASED, SETTLE_LOST } as;
+    struct slice answer;
+};
+
+/* A store in trouble gets another chance: an answer that it does not take is asked for once more. */
+static int settle(struct run *r, const struct settlement *s, hapax_error *err)
+{
+    for (int i = 1;; i++) {
+        int rc = s->as == SETTLE_DONE   ? hapax_complete(r->h, &r->claim, s->answer.ptr, s->answer.len, err)
+                 : s->as == SETTLE_LOST ? hapax_lose(r->h, &r->claim, err)
+                                        : hapax_release(r->h, &r->claim, err);
+        if ((rc != HAPAX_E_STORE && rc != HAPAX_E_BUSY && rc != HAPAX_E_MEMORY) || i == SETTLE_TRIES_MAX) {
+            return rc;
+        }
+        r->world->sleep_ms(r->world->ctx, (int64_t)i * SETTLE_PAUSE_MS);
+    }
+}
+
+/* What the store can't take now is unknown once the lease has run out: that, too, is sent again with the same key only. */
 static void give_up(struct run *r, hapax_call_end end)
 {
+    hapax_error ignored;
+    struct settlement s = {.as = r->maybe_done ? SETTLE_LOST : SETTLE_RELEASED};
+    (void)settle(r, &s, &ignored);
     r->result->shown.end = end;
     r->result->shown.maybe_done = r->maybe_done;
-    if (r->maybe_done) {
-        (void)hapax_lose(r->h, &r->claim, NULL);
-    } else {
-        (void)hapax_release(r->h, &r->claim, NULL);
+    if (!r->maybe_done) {
         r->result->shown.claimed_ms = 0;
     }
 }
@@ -201,18 +228,12 @@ static void store_answer(struct run *r, hapax_error *err)
     struct kept answer = answer_of(r);
     buf_init(&text, HAPAX_ANSWER_BYTES_MAX);
     int rc = kept_write(&text, &answer);
-    int written = rc;
-    for (int i = 1; written == 0; i++) {
-        rc = hapax_complete(r->h, &r->claim, text.ptr, text.len, &why);
-        if ((rc != HAPAX_E_STORE && rc != HAPAX_E_BUSY) || i == COMPLETE_TRIES_MAX) {
-            break;
-        }
-        r->world->sleep_ms(r->world->ctx, (int64_t)i * COMPLETE_PAUSE_MS);
+    if (rc == 0) {
+        rc = settle(r, &(struct settlement){.as = SETTLE_DONE, .answer = buf_slice(&text)}, &why);
+    } else {
+        error_code(&why, rc);
     }
     buf_free(&text);
-    if (written != 0) {
-        error_code(&why, written);
-    }
     if (rc != 0 && err != NULL) {
         *err = why;
     }
@@ -313,6 +334,8 @@ static int send_until_definite(struct run *r, hapax_error *err)
         if (!next_attempt(r, &verdict, &waited_ms)) {
             return 0;
         }
+        /* Without: somebody else may come and send, too, with the same key. */
+        (void)hapax_extend(r->h, &r->claim, lease_ms(r, waited_ms), NULL);
         tell(r, HAPAX_CALL_STEP_RETRY, (unsigned)r->result->shown.attempt_count + 1, waited_ms);
         r->world->sleep_ms(r->world->ctx, waited_ms);
     }
@@ -358,8 +381,8 @@ static int begin(struct run *r, hapax_result *found, hapax_error *err)
                              .content = r->plan->content,
                              .content_bytes = sizeof r->plan->content,
                              .ttl_ms = r->plan->asked.ttl_ms,
-                             .take_over = 1,
-                             .heartbeat = 1};
+                             .lease_ms = lease_ms(r, 0),
+                             .take_over = 1};
     int rc = hapax_begin(r->h, &request, found, err);
     if (rc == 0 && found->verdict == HAPAX_IN_PROGRESS) {
         request.wait_ms = left_ms(r);

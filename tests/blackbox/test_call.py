@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import pty
+import signal
 import socket
 import subprocess
 import threading
@@ -184,6 +185,20 @@ def test_after_a_kill_a_new_process_sends_the_same_key(caller, upstream, failure
     assert done.stdout == b"done"
     seen = keys_seen(upstream)
     assert len(seen) == 2 and seen[0] == seen[1] == caller.key_of("invoice 42")
+
+
+@pytest.mark.parametrize("number, op", [(signal.SIGINT, "a"), (signal.SIGTERM, None)])
+def test_a_signal_ends_it_with_a_word_on_how_to_go_on(caller, upstream, number, op):
+    upstream.answer = in_turn(Answer(action="hang"), Answer(body=b"done"))
+    command = ["POST", upstream.url, "-d", BODY, *(["--op", op] if op else [])]
+    first = caller.start(*command)
+    wait_until(lambda: upstream.requests, "the first attempt")
+    first.send_signal(number)
+    _, said = first.communicate(timeout=PATIENCE_S)
+    assert first.returncode == -number and b"goes on with the same key" in said
+    more = [] if op else ["--key", said.split(b"--key ")[1].split(b":")[0].decode()]
+    assert caller.run(*command, *more).stdout == b"done"
+    assert len(set(keys_seen(upstream))) == 1 and len(upstream.requests) == 2
 
 
 def read_until(stream, mark):
