@@ -142,6 +142,7 @@ int client_sender_send(void *ctx, const struct client_message *m, int64_t timeou
     };
     s->reply = out;
     s->rc = 0;
+    loop_catch_up(s->loop); /* it has stood still since the last attempt: the time-out counts from now */
     int rc = http_call_start(&s->call, s->client, s->origin, &o, &handler, s, err);
     if (rc != 0) {
         return rc;

@@ -305,6 +305,11 @@ void loop_timer_close(struct loop_timer *t)
     uv_close((uv_handle_t *)&t->uv, free_handle);
 }
 
+void loop_catch_up(struct loop *l)
+{
+    uv_update_time(&l->uv);
+}
+
 int64_t loop_mono_ms(struct loop *l)
 {
     return (int64_t)uv_now(&l->uv); /* CLOCK_MONOTONIC */

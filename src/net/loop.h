@@ -38,6 +38,9 @@ void loop_timer_close(struct loop_timer *t); /* frees it; fn never runs again */
 
 /* The loop's own milliseconds as of this turn, for time-outs. They stand still while the host is suspended: never compare
  * them with clock_mono_ms(). */
+/* For a loop that runs now and then: its time is that of its last turn, and what is started before the next one would
+ * count from there. Bring it up to date. */
+void loop_catch_up(struct loop *l);
 int64_t loop_mono_ms(struct loop *l);
 
 /* Deliver a POSIX signal as a call-back on the loop (SIGTERM, SIGINT, SIGHUP). */

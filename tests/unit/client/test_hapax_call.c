@@ -79,6 +79,29 @@ static void threads_with_one_op_send_once_and_all_have_the_answer(void **state)
     upstream_stop(u);
 }
 
+/* --- time --- */
+
+/* The loop stands still while a call waits: an attempt's time counts from its own beginning all the same. */
+static void a_wait_takes_nothing_from_the_next_attempts_time(void **state)
+{
+    (void)state;
+    struct upstream *u =
+        upstream_start(once, "HTTP/1.1 503 Busy\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n");
+    hapax *h = open_memory();
+    char url[64];
+    hapax_call_result *out;
+    hapax_call_request r = asked(url, u, "a");
+    r.timeout_ms = 2000;
+    r.attempts_max = 2;
+    assert_int_equal(hapax_call(h, &r, &out, NULL), 0);
+    assert_int_equal(out->attempt_count, 2);
+    assert_int_equal(out->attempts[1].waited_ms, 3000);
+    assert_int_equal(out->attempts[1].status, 503);
+    hapax_call_free(out);
+    hapax_close(h);
+    upstream_stop(u);
+}
+
 /* --- signals --- */
 
 /* Reads a little and resets: what the client still writes raises SIGPIPE, unless it is blocked. */
@@ -155,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_with_one_op_send_once_and_all_have_the_answer),
+        cmocka_unit_test(a_wait_takes_nothing_from_the_next_attempts_time),
         cmocka_unit_test(a_server_that_hangs_up_raises_no_signal_and_the_mask_stays),
         cmocka_unit_test(what_is_wrong_is_told_before_anything_is_done),
     };
