@@ -174,7 +174,8 @@ typedef struct hapax_call_result {
  * that the operation is unknown. Durable: the key before a byte leaves, the answer before the call returns.
  * Blocks for up to time_max_ms, and the store's commits.
  * Results: 0; HAPAX_E_ARGUMENT, HAPAX_E_SYNTAX, HAPAX_E_MISSING, HAPAX_E_LIMIT (the request; `err` says what of it),
- * HAPAX_E_MEMORY, HAPAX_E_SYSTEM, and those of hapax_begin. */
+ * HAPAX_E_MEMORY, HAPAX_E_SYSTEM, and those of hapax_begin. (Where there is no memory for its table of descriptors, libuv
+ * ends the process: the records are made for that, too.) */
 HAPAX_API int hapax_call(hapax *h, const hapax_call_request *request, hapax_call_result **out,
                          hapax_error *err);
 
