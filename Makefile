@@ -46,6 +46,11 @@ blackbox: ready all ## The real binary against real servers
 drill: ready all ## `hapax drill` against servers that are wrong on purpose, each in one way
 	@HAPAX_BUILD=$(CURDIR)/$(BUILD) $(PYTEST) -n $(JOBS) tests/drill
 
+.PHONY: drill-others
+drill-others: all ## `hapax drill` against libraries from npm over Redis; into docs/DRILL.md
+	@dev/deps bench
+	@HAPAX_BUILD=$(CURDIR)/$(BUILD) tests/drill/others.py --into docs/DRILL.md
+
 model: ready ## The protocol of claims, every state of it, with spin
 	@tests/model/check $(BUILD)/model
 
@@ -108,4 +113,4 @@ clean:
 	@rm -rf $(BUILD)
 
 help:
-	@grep -hE '^[a-z ]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16

@@ -42,9 +42,10 @@ static const char style[] =
 static const char *const symbols[DRILL_VERDICTS] = {"\u2713", "\u2717", "\u2013", "?"};
 static const char *const classes[DRILL_VERDICTS] = {"holds", "broken", "na", "inconclusive"};
 
+/* Has an article of its own; a case that was not tried any more has not. */
 static bool is_finding(const struct drill_case *c)
 {
-    return c->verdict == DRILL_BROKEN || c->verdict == DRILL_INCONCLUSIVE;
+    return c->verdict == DRILL_BROKEN || (c->verdict == DRILL_INCONCLUSIVE && c->requests > 0);
 }
 
 /* An element with one text in it. */
@@ -274,16 +275,17 @@ static void put_finding(struct report_writer *w, const struct drill_case *c, siz
 static void put_findings(struct report_writer *w, const struct drill_report *r, enum drill_verdict verdict,
                          const char *heading)
 {
-    if (r->tally[verdict] == 0) {
-        return;
-    }
-    report_printf(w, "<section>\n<h2>%s</h2>\n", heading);
+    bool opened = false;
     for (size_t i = 0; i < r->case_count; i++) {
-        if (r->cases[i].verdict == verdict) {
+        if (r->cases[i].verdict == verdict && is_finding(&r->cases[i])) {
+            if (!opened) {
+                report_printf(w, "<section>\n<h2>%s</h2>\n", heading);
+                opened = true;
+            }
             put_finding(w, &r->cases[i], i + 1);
         }
     }
-    report_put(w, "</section>\n");
+    report_put(w, opened ? "</section>\n" : "");
 }
 
 static void put_row(struct report_writer *w, const struct drill_case *c)

@@ -83,7 +83,7 @@ class WrongServer(Site):
         super().__init__()
         self.log = open(folder / f"{kind}.log", "ab")
         self.process = subprocess.Popen([sys.executable, HERE / "servers.py", kind, *map(str, arguments)],
-                                        stdout=subprocess.PIPE, stderr=self.log, stdin=subprocess.DEVNULL)
+                                        stdout=subprocess.PIPE, stderr=self.log, stdin=subprocess.DEVNULL, start_new_session=True)
         word, number = self.process.stdout.readline().split()
         assert word == b"port"
         self.port = int(number)
@@ -150,9 +150,9 @@ class Gateway(Supervised):
     CONFIG = "listen: 127.0.0.1:{port}\nadmin: {{listen: 127.0.0.1:0}}\nroutes:\n" \
              "  - {{name: orders, path: /, to: \"{to}\", keep_set_cookie: true}}\n"
 
-    def __init__(self, site, folder):
+    def __init__(self, site, folder, port=0):
         super().__init__(folder, "gateway")
-        self.site, self.folder, self.port = site, folder, 0
+        self.site, self.folder, self.port = site, folder, port
 
     @property
     def count_url(self):
@@ -164,7 +164,7 @@ class Gateway(Supervised):
         output = self.folder / "gateway.log"
         seen = output.stat().st_size
         process = subprocess.Popen([HAPAX, "serve", "--config", config, "--store", f"sqlite:{self.folder}/hapax.db"],
-                                   stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+                                   stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, start_new_session=True)
 
         def port():
             assert process.poll() is None or self.stopping.is_set(), output.read_text()[-2000:]
@@ -186,7 +186,7 @@ class Redis:
         self.log = open(folder / "redis.log", "wb")
         self.process = subprocess.Popen(
             ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", folder, "--save", "", "--appendonly", "no"],
-            stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+            stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, start_new_session=True)
         wait_until(self.listens, "Redis listens")
 
     def listens(self):
@@ -202,19 +202,22 @@ class Redis:
 class Library(Supervised):
     """npm/server.js with one library, over a Redis. The listening socket outlives each process."""
 
-    def __init__(self, library, redis, folder):
+    def __init__(self, library, redis, folder, stall=None, port=0):
         super().__init__(folder, library.replace("/", "-"))
         self.name, self.redis, self.script = library, redis, install_npm()
+        self.stall = [] if stall is None else [str(stall)]  # of the first process only
         self.listener = socket.socket()
-        self.listener.bind(("127.0.0.1", 0))
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", port))
         self.listener.listen(256)
         self.port = self.listener.getsockname()[1]
 
     def start(self):
         fd = self.listener.fileno()
-        process = subprocess.Popen(["node", self.script, self.name, str(self.redis.port), str(fd)], pass_fds=[fd],
-                                   stdout=subprocess.PIPE, stderr=self.log, stdin=subprocess.DEVNULL,
-                                   env={**os.environ, "NODE_ENV": "production"})
+        command = ["node", self.script, self.name, str(self.redis.port), str(fd), *self.stall]
+        self.stall = []
+        process = subprocess.Popen(command, pass_fds=[fd], stdout=subprocess.PIPE, stderr=self.log,
+                                   stdin=subprocess.DEVNULL, start_new_session=True, env={**os.environ, "NODE_ENV": "production"})
         assert process.stdout.readline() == b"ready\n"
         return process
 

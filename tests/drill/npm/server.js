@@ -1,6 +1,7 @@
 // An endpoint made idempotent by a library from npm over Redis, wired as the library's documentation shows:
 // POST /orders, POST /other, GET /count, POST /crash and `Fail: once` as in ../servers.py.
-// Usage: node server.js LIBRARY REDIS_PORT LISTENING_FD. Effects are counted in Redis, so that they outlive a crash.
+// Usage: node server.js LIBRARY REDIS_PORT LISTENING_FD [STALL]: the STALL-th execution works until the process ends.
+// Effects are counted in Redis, so that they outlive a crash.
 "use strict";
 const { randomUUID } = require("node:crypto");
 const { setTimeout: sleep } = require("node:timers/promises");
@@ -8,13 +9,15 @@ const { createClient } = require("@redis/client");
 const express = require("express");
 
 const WORK_MS = 5;
-const [library, redisPort, listeningFd] = process.argv.slice(2);
+const FOR_EVER_MS = 3600000;
+const [library, redisPort, listeningFd, stall] = process.argv.slice(2);
 const url = `redis://127.0.0.1:${redisPort}`;
+let executions = 0;
 const counters = createClient({ url, database: 1 });
 
 // The work, without any thought of keys: an effect, and an answer with headers of all kinds.
 async function work(request) {
-  await sleep(WORK_MS);
+  await sleep(++executions === Number(stall) ? FOR_EVER_MS : WORK_MS);
   if (request.get("fail") === "once" && (await counters.sAdd("failed", String(request.get("idempotency-key"))))) {
     return { status: 503, headers: { "retry-after": "0" }, body: { title: "for a moment" } };
   }
