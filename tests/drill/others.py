@@ -194,11 +194,14 @@ def by_case(measured):
     yield from table(titles, rows)
 
 
+def in_short(case, clauses=2):
+    """The first things that were wrong, without quotations."""
+    return "; ".join(re.sub(r': ".*', "", case["what"]).split("; ")[:clauses])
+
+
 def kind_of(case):
-    """Findings that differ in numbers and quotations only are told once."""
-    first = re.sub(r'"(\\.|[^"\\])*"', "...", case["what"]).split("; ")[0]
-    first = re.sub(r"^\d+ effects instead of \d+", "more effects", first)
-    return case["verdict"], re.sub(r"\d+ times ", "", first), case["axes"] and case["axes"]["place"]
+    """Findings that differ in numbers only are told once."""
+    return case["verdict"], re.sub(r"\d+ times |\b\d+ effects instead of \d+", "", in_short(case, 1))
 
 
 def code(text):
@@ -214,13 +217,10 @@ def findings(subject):
     yield code(subject.command) + "\n"
     if not kinds:
         yield "Nothing is broken.\n"
-    for (verdict, _, _), cases in kinds.items():
-        first = cases[0]
-        more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
-        what = re.sub(r"([<>*_|\[\]])", r"\\\1", first["what"])
-        yield f"- {verdict}: {what} (`{first['id']}`{more})\n"
-        if first["curl"]:
-            yield "  " + code(first["curl"]).replace("\n", "\n  ") + "\n"
+        return
+    rows = [[re.sub(r"([<>*_|\[\]])", r"\\\1", in_short(cases[0])), verdict, str(len(cases)), f"`{cases[0]['id']}`"]
+            for (verdict, _), cases in sorted(kinds.items(), key=lambda kind: -len(kind[1]))]
+    yield from table(["what happened", "verdict", "cases", "such as"], rows)
 
 
 def version_of(*command):
@@ -246,8 +246,9 @@ def document(measured, skipped):
     yield ""
     yield from overview(measured)
     yield from by_case(measured)
-    yield ("### What was found\n\nOf each kind of finding one, with the command that shows it. Start the server with "
-           "`tests/drill/others.py --serve NAME`; what it prints for RESTART crashes it.\n")
+    yield ("### What was found\n\nStart the server with `tests/drill/others.py --serve NAME`; what it prints for RESTART crashes "
+           "it. The command with `--only` and the name of a case shows that finding alone, with the shell line that does it "
+           "again.\n")
     for subject in measured:
         yield from findings(subject)
 

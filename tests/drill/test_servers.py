@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from harness import PATIENCE_S, Connection, at_once, request_bytes, wait_until
-from servers import KINDS
+from kinds import KINDS
 
 ORDER = b'{"n":1,"s":"x"}'
 REORDERED = b'{ "s": "x", "n": 1 }'
