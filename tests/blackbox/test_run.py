@@ -210,6 +210,12 @@ def test_the_environment_and_the_descriptors_are_the_callers(place):
     assert done.stdout.replace(f"day-{year}".encode(), b"day-2026") == direct.stdout
 
 
+def test_the_commands_signals_are_as_they_would_be_without_us(place):
+    show = ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]
+    direct = subprocess.run(show, env=place.env, capture_output=True, check=True)
+    assert place.run(*show).stdout == direct.stdout
+
+
 # --- failures --------------------------------------------------------------------------------------
 
 
@@ -420,14 +426,15 @@ def test_what_a_command_leaves_behind_is_not_waited_for(place):
 
 
 def test_a_late_reader_gets_all_of_it(place):
-    """More than a pipe holds, from a command that is long gone, while something else holds its output open."""
-    first = place.start(*place.script("sleep 1000 & echo $! > left; echo $$ > here; head -c 90000 /dev/zero"))
+    """More than our pipe and our buffer hold, from a command that is long gone, while something else holds its output
+    open."""
+    first = place.start(*place.script("sleep 1000 & echo $! > left; echo $$ > here; head -c 170000 /dev/zero"))
     pid = place.once_started(first)
     wait_for_end(pid)
     time.sleep(2.5)  # longer than it waits for what was left behind; only shows what a wrong one would cut
     done = finish(first)
     os.kill(int((place.folder / "left").read_text()), signal.SIGKILL)
-    assert (done.returncode, done.stdout) == (0, bytes(90000))
+    assert (done.returncode, done.stdout) == (0, bytes(170000))
 
 
 # --- cut off ---------------------------------------------------------------------------------------
