@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,20 +17,37 @@
 #define POLL_MS_FIRST 1
 #define POLL_MS_MAX   20
 
-static _Noreturn void become_shell(const char *command, int output)
+/* In a group of its own, with the signals as usual. 0 or an errno. */
+static int spawn_shell(pid_t *pid, const char *command, int output)
 {
-    int null = open("/dev/null", O_RDONLY);
-    dup2(null, STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
-    setpgid(0, 0);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGPIPE, SIG_DFL);
-    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-    _exit(127);
+    char *argv[] = {(char *)"sh", (char *)"-c", (char *)command, NULL}; /* not written to */
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    sigset_t usual;
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGINT);
+    sigaddset(&usual, SIGTERM);
+    sigaddset(&usual, SIGPIPE);
+    int rc = posix_spawn_file_actions_init(&files);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = posix_spawnattr_init(&how);
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+        rc = rc != 0 ? rc : posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
+        rc = rc != 0 ? rc : posix_spawnattr_setpgroup(&how, 0);
+        rc = rc != 0 ? rc : posix_spawnattr_setsigdefault(&how, &usual);
+        rc = rc != 0 ? rc : posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
+        rc = rc != 0 ? rc : posix_spawn(pid, "/bin/sh", &files, &how, argv, environ);
+        posix_spawnattr_destroy(&how);
+    }
+    posix_spawn_file_actions_destroy(&files);
+    return rc;
 }
 
-static void read_output(int from, struct buf *out)
+/* What is there. false: the pipe has ended, and is not to be waited for any more. */
+static bool read_output(int from, struct buf *out)
 {
     char bytes[1024];
     ssize_t n = read(from, bytes, sizeof bytes);
@@ -38,6 +56,7 @@ static void read_output(int from, struct buf *out)
         (void)buf_append(out, bytes, (size_t)n < room ? (size_t)n : room);
         n = read(from, bytes, sizeof bytes);
     }
+    return n < 0;
 }
 
 static int verdict(const char *command, int status, hapax_error *err)
@@ -69,13 +88,13 @@ static int await(pid_t pid, const char *command, int from, struct buf *out, int6
         }
         struct pollfd pipe_end = {.fd = from, .events = POLLIN};
         poll(&pipe_end, 1, wait_ms);
-        if (out != NULL) {
-            read_output(from, out);
+        if (from >= 0 && !read_output(from, out)) {
+            from = -1; /* poll() passes it over */
         }
         wait_ms = wait_ms * 2 < POLL_MS_MAX ? wait_ms * 2 : POLL_MS_MAX;
     }
-    if (out != NULL) {
-        read_output(from, out);
+    if (from >= 0) {
+        (void)read_output(from, out);
     }
     return verdict(command, status, err);
 }
@@ -84,23 +103,17 @@ int command_run(const char *command, struct buf *out, int64_t timeout_ms, const 
                 hapax_error *err)
 {
     int ends[2] = {-1, -1};
-    if (out != NULL && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    if (out != NULL && pipe2(ends, O_CLOEXEC) != 0) {
         return error_set(err, HAPAX_E_SYSTEM, errno, "can't make a pipe: %s", strerror(errno));
     }
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (out != NULL) {
-            fcntl(ends[1], F_SETFL, 0); /* the command's end blocks, as usual */
-        }
-        become_shell(command, out != NULL ? ends[1] : STDERR_FILENO);
-    }
-    int rc =
-        pid < 0 ? error_set(err, HAPAX_E_SYSTEM, errno, "can't start a command: %s", strerror(errno)) : 0;
+    pid_t pid = 0;
+    int why = spawn_shell(&pid, command, out != NULL ? ends[1] : STDERR_FILENO);
+    int rc = why != 0 ? error_set(err, HAPAX_E_SYSTEM, why, "can't start a command: %s", strerror(why)) : 0;
     if (out != NULL) {
         close(ends[1]);
+        fcntl(ends[0], F_SETFL, O_NONBLOCK);
     }
     if (rc == 0) {
-        setpgid(pid, pid); /* as the child does: whoever comes first */
         rc = await(pid, command, ends[0], out, timeout_ms, stop, err);
     }
     if (out != NULL) {

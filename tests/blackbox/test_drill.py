@@ -93,11 +93,11 @@ def report(server, *arguments, **more):
 
 
 def test_a_right_endpoint_holds_in_all_that_applies(endpoint):
-    found = report(endpoint)
+    found = report(endpoint, "--skip", "series.*")
     assert found["verdicts"]["broken"] == found["verdicts"]["inconclusive"] == 0
-    assert found["verdicts"]["holds"] > 95 and found["stopped"] is None
+    assert found["verdicts"]["holds"] > 70 and found["stopped"] is None
     matrix = [c for c in found["cases"] if c["group"] == "matrix"]
-    assert len(matrix) == 3 ** 5 == len({tuple(c["axes"].values()) for c in matrix})
+    assert len(matrix) == 2 * 3 ** 4 == len({tuple(c["axes"].values()) for c in matrix})
     assert all(c["id"] == ".".join(c["axes"].values()) for c in matrix)
     for case in found["cases"]:
         assert (case["requests"] > 0) == (case["curl"] != "") and (case["requests"] > 0 or case["verdict"] == "not applicable")
@@ -109,7 +109,7 @@ def test_a_right_endpoint_holds_in_all_that_applies(endpoint):
 
 
 def test_one_that_knows_no_keys_is_broken_wherever_something_comes_twice(naive):
-    found = report(naive, code=1)
+    found = report(naive, "--skip", "series.*,*.request-lost.*", code=1)
     for case in found["cases"]:
         if case["group"] in ("repeats", "matrix") and case["requests"]:
             assert case["verdict"] == "broken", case
@@ -166,7 +166,7 @@ def test_events_need_a_fresh_state(tmp_path, endpoint):
 
 def test_effects_are_counted_by_a_command(endpoint):
     command = f"curl -s {endpoint.url}/count | tr -dc 0-9"
-    against(endpoint, "--effect-cmd", command, "--only", "once.read.*.after")
+    against(endpoint, "--effect-cmd", command, "--only", "once.read.same.here.after")
     assert "no whole number" in against(endpoint, "--effect-cmd", "echo many", code=5).stderr
     assert "exit code 3" in against(endpoint, "--effect-cmd", "exit 3", code=5).stderr
 
@@ -219,8 +219,8 @@ def test_nobody_there_is_exit_code_5(endpoint):
 
 
 def test_a_key_in_the_body_is_followed_there(endpoint):
-    found = report(endpoint, "--profile", "webhook", body='{"id":"{key}","amount":5}')
-    assert found["verdicts"]["broken"] == 0 and found["verdicts"]["holds"] > 90
+    found = report(endpoint, "--profile", "webhook", "--skip", "series.*,at-once.*", body='{"id":"{key}","amount":5}')
+    assert found["verdicts"]["broken"] == 0 and found["verdicts"]["holds"] > 30
     assert found["by_id"]["keys.missing"]["verdict"] == "not applicable"
     assert all(r.get("Idempotency-Key") is None for r in endpoint.requests)
 
@@ -238,7 +238,7 @@ def test_https_is_verified_unless_told_otherwise(tmp_path):
     authority = Authority(tmp_path, "authority")
     server = Endpoint(tls=server_context(authority.issue("good", "DNS:localhost")))
     try:
-        only = ["--only", "once.*.same.here.*"]
+        only = ["--only", "once.*.same.here.after"]
         report(server, *only, "--ca", authority.path)
         report(server, *only, "--insecure")
         assert "TLS: " in against(server, "-e", server.counter, *only, code=5).stderr
@@ -266,17 +266,17 @@ def test_credentials_are_in_no_report(tmp_path, naive):
 
 @pytest.mark.parametrize("case, effects", [
     ("once.read.same.here.right-away", 3),
-    ("series.request-lost.same.here.right-away", 9),
-    ("at-once.read.reordered.here.during", 10),
+    ("series.request-lost.same.here.right-away", 5),
+    ("at-once.read.reordered.here.during", 6),
     ("once.read.other.here.right-away", 3),
     ("keys.8-kib", 0),
     ("keys.two-different", 0),
     ("keys.missing", 0),
-    ("repeats.race", 80),
+    ("repeats.race", 8),
 ])
 def test_a_shell_line_does_it_again(naive, case, effects):
     """In bash, with effects counted as the drill counts them. Its confirmations are a part of what is sent."""
-    found = report(naive, "--only", case, code=0 if effects == 0 else 1)["by_id"][case]
+    found = report(naive, "--only", case, "--rounds", "2", "--times", "4", code=0 if effects == 0 else 1)["by_id"][case]
     before, seen = naive.count, len(naive.requests)
     subprocess.run(["bash", "-c", found["curl"]], check=False, capture_output=True, timeout=PATIENCE_S)
     again = [r for r in naive.requests[seen:] if r.target == "/orders"]
