@@ -280,7 +280,8 @@ static int attempt(struct run *r, struct retry_verdict *verdict, int64_t waited_
     }
     struct arena arena;
     arena_init(&arena, 4U * HAPAX_CALL_ANSWER_BYTES_MAX);
-    (void)retry_judge(verdict, &r->reply, wall_ms(r), &arena); /* without memory: by the status alone */
+    /* Without memory: by the status alone. */
+    (void)retry_judge(verdict, &r->reply, r->maybe_done, wall_ms(r), &arena);
     arena_free(&arena);
     a->took_ms = mono_ms(r) - start;
     a->status = r->reply.complete ? r->reply.status : 0;

@@ -39,6 +39,19 @@ static bool marked_as_not_executed(const struct client_reply *r)
     return slice_equal(marker, SLICE_LITERAL("released")) || slice_equal(marker, SLICE_LITERAL("rejected"));
 }
 
+/* The answer under the operation's key, as opposed to one about another request that has it. */
+static bool marked_as_its_answer(const struct client_reply *r)
+{
+    static const struct slice words[] = {{"executed", 8}, {"replayed", 8}, {"attached", 8}};
+    struct slice marker = header_of(r, SLICE_LITERAL("Idempotency-Status"));
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (slice_equal(marker, words[i])) {
+            return true;
+        }
+    }
+    return slice_equal_nocase(header_of(r, SLICE_LITERAL("Idempotent-Replayed")), SLICE_LITERAL("true"));
+}
+
 /* --- what its body says --- */
 
 struct told {
@@ -122,8 +135,10 @@ static hapax_call_news end_of(enum outcome o)
     return news[o];
 }
 
-static hapax_call_news judge_status(int status, const struct told *told, bool asks_to_wait)
+static hapax_call_news judge_status(const struct client_reply *r, const struct told *told, bool maybe_done,
+                                    bool asks_to_wait)
 {
+    int status = r->status;
     struct outcome_table table;
     outcome_table_default(&table);
     enum outcome o = outcome_of_status(&table, status);
@@ -137,12 +152,13 @@ static hapax_call_news judge_status(int status, const struct told *told, bool as
         bool lasts = (status == 401 || status == 403) && !asks_to_wait;
         return lasts ? HAPAX_CALL_REJECTED : HAPAX_CALL_NOTHING;
     }
-    bool again = asks_to_wait || (status == 409 && told->in_progress);
-    return again ? HAPAX_CALL_MAYBE : HAPAX_CALL_DEFINITE;
+    /* Without a word about it, a conflict with what an earlier attempt has begun can't be told from the answer. */
+    bool conflict = status == 409 && (told->in_progress || (maybe_done && !marked_as_its_answer(r)));
+    return asks_to_wait || conflict ? HAPAX_CALL_MAYBE : HAPAX_CALL_DEFINITE;
 }
 
-int retry_judge(struct retry_verdict *out, const struct client_reply *reply, int64_t now_wall_ms,
-                struct arena *arena)
+int retry_judge(struct retry_verdict *out, const struct client_reply *reply, bool maybe_done,
+                int64_t now_wall_ms, struct arena *arena)
 {
     struct told told = {.retryable = UNTOLD};
     *out = (struct retry_verdict){.news = HAPAX_CALL_NOTHING, .after_ms = -1};
@@ -163,7 +179,7 @@ int retry_judge(struct retry_verdict *out, const struct client_reply *reply, int
         bool nothing = o == OUTCOME_RELEASED || marked_as_not_executed(reply);
         out->news = nothing ? HAPAX_CALL_NOTHING : HAPAX_CALL_MAYBE;
     } else {
-        out->news = judge_status(reply->status, &told, out->after_ms >= 0);
+        out->news = judge_status(reply, &told, maybe_done, out->after_ms >= 0);
     }
     return rc;
 }

@@ -23,9 +23,9 @@ struct retry_verdict {
     int64_t after_ms; /* what the server asks to wait; -1: it does not say */
 };
 
-/* HAPAX_E_MEMORY is the only error: then the verdict is that of an answer without a readable body. The arena holds what
- * is parsed of the body. */
-int retry_judge(struct retry_verdict *out, const struct client_reply *reply, int64_t now_wall_ms,
-                struct arena *arena);
+/* `maybe_done`: an earlier attempt may have begun the operation. HAPAX_E_MEMORY is the only error: then the verdict is
+ * that of an answer without a readable body. The arena holds what is parsed of the body. */
+int retry_judge(struct retry_verdict *out, const struct client_reply *reply, bool maybe_done,
+                int64_t now_wall_ms, struct arena *arena);
 
 #endif

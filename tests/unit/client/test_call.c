@@ -449,6 +449,30 @@ static void every_definite_answer_is_stored_and_given_again(void **state)
     }
 }
 
+static void a_conflict_with_an_earlier_attempt_is_not_the_answer(void **state)
+{
+    (void)state;
+    struct world w = WORLD(TIMEOUT, {.status = 409, .body = "outstanding"}, OK_ANSWER);
+    hapax_call_request r = asked(&w, "a");
+    hapax_call_result *out = call(&w, &r);
+    assert_int_equal(out->end, HAPAX_CALL_END_ANSWERED);
+    assert_int_equal(out->status, 201);
+    hapax_call_free(out);
+    hapax_close(w.h);
+
+    struct world v = WORLD(TIMEOUT, {.status = 409}, OK_ANSWER); /* each in a call of its own */
+    r = asked(&v, "a");
+    r.attempts_max = 1;
+    const hapax_call_end ends[] = {HAPAX_CALL_END_UNKNOWN, HAPAX_CALL_END_UNKNOWN, HAPAX_CALL_END_ANSWERED};
+    for (size_t i = 0; i < 3; i++) {
+        out = call(&v, &r);
+        assert_int_equal(out->end, ends[i]);
+        hapax_call_free(out);
+    }
+    assert_one_key(&v);
+    hapax_close(v.h);
+}
+
 static void an_answer_too_large_is_known_but_not_kept(void **state)
 {
     (void)state;
@@ -674,6 +698,7 @@ int main(void)
         cmocka_unit_test(nothing_is_sent_or_slept_beyond_the_deadline),
         cmocka_unit_test(attempts_are_counted),
         cmocka_unit_test(every_definite_answer_is_stored_and_given_again),
+        cmocka_unit_test(a_conflict_with_an_earlier_attempt_is_not_the_answer),
         cmocka_unit_test(an_answer_too_large_is_known_but_not_kept),
         cmocka_unit_test(a_rejection_after_an_attempt_that_may_have_done_it_stays_unknown),
         cmocka_unit_test(an_unknown_operation_is_not_sent_again_once_the_server_may_have_forgotten_its_key),

@@ -140,21 +140,24 @@ struct answer_case {
     const char *retry_after; /* NULL: none */
     const char *type;        /* Content-Type */
     const char *body;
-    const char *marker; /* Idempotency-Status */
+    const char *marker;   /* Idempotency-Status */
+    const char *replayed; /* Idempotent-Replayed */
+    bool maybe_done;
 };
 
 static struct retry_verdict judge(const struct answer_case *c)
 {
     struct client_reply reply;
-    struct header lines[3];
+    struct header lines[4];
     struct arena arena;
     struct retry_verdict v;
     client_reply_init(&reply);
     arena_init(&arena, 1U << 20);
     const struct header all[] = {{SLICE_LITERAL("Retry-After"), slice_text(c->retry_after)},
                                  {SLICE_LITERAL("content-type"), slice_text(c->type)},
-                                 {SLICE_LITERAL("Idempotency-Status"), slice_text(c->marker)}};
-    for (size_t i = 0; i < 3; i++) {
+                                 {SLICE_LITERAL("Idempotency-Status"), slice_text(c->marker)},
+                                 {SLICE_LITERAL("Idempotent-Replayed"), slice_text(c->replayed)}};
+    for (size_t i = 0; i < 4; i++) {
         if (!slice_is_none(all[i].value)) {
             lines[reply.header_count++] = all[i];
         }
@@ -163,7 +166,7 @@ static struct retry_verdict judge(const struct answer_case *c)
     reply.complete = true;
     reply.status = c->status;
     assert_int_equal(buf_append_text(&reply.body, c->body != NULL ? c->body : ""), 0);
-    assert_int_equal(retry_judge(&v, &reply, NOW_MS, &arena), 0);
+    assert_int_equal(retry_judge(&v, &reply, c->maybe_done, NOW_MS, &arena), 0);
     client_reply_free(&reply);
     arena_free(&arena);
     return v;
@@ -221,6 +224,20 @@ static void each_kind_of_answer_is_what_the_documentation_says(void **state)
         {.status = 409, .news = DEF, .type = "application/json", .body = "{\"code\":\"in-progress\""},
         {.status = 409, .news = DEF, .type = "text/plain", .body = "{\"code\":\"in-progress\"}"},
         {.status = 422, .news = DEF, .type = PROBLEM, .body = "{\"type\":\"urn:x:in-progress\"}"},
+        /* After an attempt that may have begun it, only what says so is the operation's answer. */
+        {.status = 409, .news = MAY, .maybe_done = true},
+        {.status = 409,
+         .news = MAY,
+         .type = PROBLEM,
+         .body = "{\"title\":\"A request is outstanding for this Idempotency-Key\"}",
+         .maybe_done = true},
+        {.status = 409, .news = DEF, .marker = "executed", .maybe_done = true},
+        {.status = 409, .news = DEF, .marker = "replayed", .maybe_done = true},
+        {.status = 409, .news = DEF, .marker = "attached", .maybe_done = true},
+        {.status = 409, .news = MAY, .marker = "unprotected", .maybe_done = true},
+        {.status = 409, .news = DEF, .replayed = "true", .maybe_done = true},
+        {.status = 409, .news = DEF, .type = PROBLEM, .body = "{\"retryable\":false}", .maybe_done = true},
+        {.status = 404, .news = DEF, .maybe_done = true},
         /* What a problem document says of itself. */
         {.status = 500, .news = MAY, .type = PROBLEM, .body = "{\"retryable\":true}"},
         {.status = 500, .news = NOT, .type = PROBLEM, .body = "{\"retryable\":true}", .marker = "rejected"},
@@ -268,7 +285,7 @@ static void without_an_answer_it_matters_whether_a_byte_left(void **state)
         struct client_reply reply;
         client_reply_init(&reply);
         reply.failure = failures[i];
-        assert_int_equal(retry_judge(&v, &reply, NOW_MS, &arena), 0);
+        assert_int_equal(retry_judge(&v, &reply, false, NOW_MS, &arena), 0);
         assert_int_equal(v.news, failures[i] == CALL_NOT_SENT ? HAPAX_CALL_NOTHING : HAPAX_CALL_MAYBE);
         assert_int_equal(v.after_ms, -1);
         client_reply_free(&reply);
