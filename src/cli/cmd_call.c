@@ -386,7 +386,7 @@ const struct cli_command cmd_call = {
         "the same --op: after a time-out, a crash or a power cut, run the same command again. The answer is "
         "stored: "
         "a repeat prints it again and sends nothing. Another request under the same --op is refused.\n\n"
-        "Sent again are: no connection, a time-out, a broken answer; 408, 421, 425, 429, 502, 503, 504; 409 "
+        "Sent again are: no connection, a time-out, a broken answer; 408, 421, 425, 429, 502, 503, 504, 520 to 530; 409 "
         "when "
         "the first request still runs; other errors with Retry-After; and what a problem document calls "
         "retryable. Any other answer is definite, but 401, 403, 301, 307 and 308 are not kept: correct what "

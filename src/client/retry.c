@@ -1,5 +1,5 @@
 /* The rules of sending again. What a status says about the operation comes from core/outcome.h, the same table by which
- * a gateway settles; here is added what a client can do about it. */
+ * a gateway settles, but for what a client can't know: who answered. Here is added what it can do about it. */
 #include "client/retry.h"
 
 #include "base/units.h"
@@ -126,6 +126,17 @@ static int read_body(struct told *out, const struct client_reply *r, struct aren
 
 /* --- together --- */
 
+/* A gateway knows its upstream; to a client, anybody on the way may have answered. A proxy says 503 when a server that it
+ * had sent the request to went away, too, and 520 to 530 are those of a CDN whose server's answer it does not have. */
+static enum outcome outcome_told(const struct client_reply *r)
+{
+    struct outcome_table table;
+    outcome_table_default(&table);
+    bool of_a_proxy = r->status == 503 || (r->status >= 520 && r->status <= 530);
+    enum outcome o = of_a_proxy ? OUTCOME_UNKNOWN : outcome_of_status(&table, r->status);
+    return o == OUTCOME_UNKNOWN && marked_as_not_executed(r) ? OUTCOME_RELEASED : o;
+}
+
 /* A problem document says that it is no use. */
 static hapax_call_news end_of(enum outcome o)
 {
@@ -139,9 +150,7 @@ static hapax_call_news judge_status(const struct client_reply *r, const struct t
                                     bool asks_to_wait)
 {
     int status = r->status;
-    struct outcome_table table;
-    outcome_table_default(&table);
-    enum outcome o = outcome_of_status(&table, status);
+    enum outcome o = outcome_told(r);
     if (status == 301 || status == 307 || status == 308) {
         return HAPAX_CALL_REJECTED; /* it is to be sent elsewhere: not carried out here */
     }
@@ -168,9 +177,7 @@ int retry_judge(struct retry_verdict *out, const struct client_reply *reply, boo
     }
     out->after_ms = asked_delay(reply, now_wall_ms);
     int rc = reply->status >= 400 ? read_body(&told, reply, arena) : 0;
-    struct outcome_table table;
-    outcome_table_default(&table);
-    enum outcome o = outcome_of_status(&table, reply->status);
+    enum outcome o = outcome_told(reply);
     if (told.outcome_unknown) {
         out->news = HAPAX_CALL_HELD;
     } else if (told.retryable == NOT_AGAIN) {

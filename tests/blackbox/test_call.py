@@ -92,7 +92,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_key(caller, upstream, fa
 
 
 @pytest.mark.parametrize("status, headers, news", [
-    (425, [], "nothing"), (429, [], "nothing"), (503, [], "nothing"), (502, [], "maybe"), (504, [], "maybe"),
+    (425, [], "nothing"), (429, [], "nothing"), (503, [], "maybe"), (524, [], "maybe"), (502, [], "maybe"), (504, [], "maybe"),
     (409, [("Retry-After", "0")], "maybe"),
 ])
 def test_answers_that_pass_are_waited_for(caller, upstream, status, headers, news):
@@ -126,7 +126,7 @@ def test_seconds_and_dates_of_retry_after_are_obeyed(caller, upstream):
 
 
 def test_a_wait_beyond_the_deadline_is_not_begun(caller, upstream):
-    upstream.answer = Answer(status=503, headers=[("Retry-After", "3600")])
+    upstream.answer = Answer(status=429, headers=[("Retry-After", "3600")])
     told = caller.json("POST", upstream.url, "--op", "a", "-d", BODY, "--max-time", "10m", code=75)
     assert told["end"] == "not-done" and len(told["attempts"]) == 1 and told["took_ms"] < 10 * 60 * 1000
     assert told["maybe_done"] is False
