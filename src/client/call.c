@@ -252,6 +252,21 @@ static bool key_is_fresh(const struct run *r, int64_t delay_ms)
     return !r->maybe_done || age_ms < r->plan->asked.key_lifetime_ms;
 }
 
+/* Looked at whenever time has gone by that is not ours to tell: for another caller, or asleep with the host. False: the
+ * call has ended. */
+static bool may_send(struct run *r)
+{
+    if (!key_is_fresh(r, 0)) {
+        give_up(r, HAPAX_CALL_END_EXPIRED);
+        return false;
+    }
+    if (left_ms(r) == 0) {
+        give_up(r, r->maybe_done ? HAPAX_CALL_END_UNKNOWN : HAPAX_CALL_END_NOT_DONE);
+        return false;
+    }
+    return true;
+}
+
 static void describe(hapax_call_attempt *a, const struct client_reply *reply)
 {
     if (reply->complete) {
@@ -339,6 +354,9 @@ static int send_until_definite(struct run *r, hapax_error *err)
         (void)hapax_extend(r->h, &r->claim, lease_ms(r, waited_ms), NULL);
         tell(r, HAPAX_CALL_STEP_RETRY, (unsigned)r->result->shown.attempt_count + 1, waited_ms);
         r->world->sleep_ms(r->world->ctx, waited_ms);
+        if (!may_send(r)) {
+            return 0;
+        }
     }
 }
 
@@ -396,14 +414,12 @@ static int begin(struct run *r, hapax_result *found, hapax_error *err)
 static int run_claimed(struct run *r, const hapax_result *found, hapax_error *err)
 {
     r->claim = found->claim;
-    r->maybe_done = found->claim.attempt > 1; /* taken over from somebody who could not tell */
-    bool other_key = r->maybe_done && r->key_made_ms > r->claimed_ms;
-    if (other_key || !key_is_fresh(r, 0)) {
+    r->maybe_done = found->claim.attempt > 1;              /* taken over from somebody who could not tell */
+    if (r->maybe_done && r->key_made_ms > r->claimed_ms) { /* another key */
         give_up(r, HAPAX_CALL_END_EXPIRED);
         return 0;
     }
-    if (left_ms(r) == 0) { /* all of it went by while another caller was at it */
-        give_up(r, r->maybe_done ? HAPAX_CALL_END_UNKNOWN : HAPAX_CALL_END_NOT_DONE);
+    if (!may_send(r)) {
         return 0;
     }
     int rc = send_until_definite(r, err);

@@ -39,7 +39,8 @@ struct world {
     int64_t sent_ms[SENT_MAX];
     int64_t timeouts_ms[SENT_MAX];
     int64_t slept_ms;
-    const char *op; /* whose key must be in the store whenever something is sent */
+    int64_t overslept_ms; /* by each sleep: the host sleeps, too */
+    const char *op;       /* whose key must be in the store whenever something is sent */
     void (*while_sending)(struct world *w);
     unsigned steps_told[4];
 };
@@ -60,8 +61,8 @@ static void world_sleep(void *ctx, int64_t ms)
 {
     struct world *w = ctx;
     assert_true(ms >= 0);
-    w->mono_ms += ms;
-    w->wall_offset_ms += ms;
+    w->mono_ms += ms + w->overslept_ms;
+    w->wall_offset_ms += ms + w->overslept_ms;
     w->slept_ms += ms;
 }
 
@@ -413,6 +414,34 @@ static void nothing_is_sent_or_slept_beyond_the_deadline(void **state)
     hapax_close(v.h);
 }
 
+static void after_a_sleep_that_took_too_long_nothing_is_sent(void **state)
+{
+    (void)state;
+    static const struct {
+        struct step step;
+        int64_t time_max_ms;
+        int64_t overslept_ms;
+        hapax_call_end end;
+        hapax_state left;
+    } cases[] = {
+        {TIMEOUT, HOUR_MS, 2 * HOUR_MS, HAPAX_CALL_END_UNKNOWN, HAPAX_UNKNOWN_OUTCOME},
+        {REFUSED, HOUR_MS, 2 * HOUR_MS, HAPAX_CALL_END_NOT_DONE, HAPAX_ABSENT},
+        {TIMEOUT, 100LL * HOUR_MS, 25LL * HOUR_MS, HAPAX_CALL_END_EXPIRED, HAPAX_UNKNOWN_OUTCOME},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct world w = world_of(&cases[i].step, 1);
+        w.overslept_ms = cases[i].overslept_ms;
+        hapax_call_request r = asked(&w, "a");
+        r.time_max_ms = cases[i].time_max_ms;
+        hapax_call_result *out = call(&w, &r);
+        assert_int_equal(out->end, cases[i].end);
+        assert_int_equal(w.sent, 1);
+        hapax_call_free(out);
+        assert_int_equal(state_of(&w, "a"), cases[i].left);
+        hapax_close(w.h);
+    }
+}
+
 static void attempts_are_counted(void **state)
 {
     (void)state;
@@ -697,6 +726,7 @@ int main(void)
         cmocka_unit_test(without_an_op_a_random_key_names_the_call_and_leads_back_to_it),
         cmocka_unit_test(waits_are_those_of_the_back_off_and_of_retry_after),
         cmocka_unit_test(nothing_is_sent_or_slept_beyond_the_deadline),
+        cmocka_unit_test(after_a_sleep_that_took_too_long_nothing_is_sent),
         cmocka_unit_test(attempts_are_counted),
         cmocka_unit_test(every_definite_answer_is_stored_and_given_again),
         cmocka_unit_test(a_conflict_with_an_earlier_attempt_is_not_the_answer),
