@@ -307,17 +307,20 @@ static int attempt(struct run *r, struct retry_verdict *verdict, int64_t waited_
     return 0;
 }
 
-/* How long to wait before the next one. False: there is no next one, and the call has ended. */
+/* How long to wait before the next one: a wait of our own leaves time for it, the server's is obeyed or not begun. False:
+ * there is no next one, and the call has ended. */
 static bool next_attempt(struct run *r, const struct retry_verdict *verdict, int64_t *delay_ms)
 {
     const hapax_call_request *asked = &r->plan->asked;
     unsigned failures = (unsigned)r->result->shown.attempt_count;
+    int64_t left = left_ms(r);
+    int64_t longest_ms = left - 1 < asked->backoff_max_ms ? left - 1 : asked->backoff_max_ms;
     uint64_t chance = 0;
     (void)r->world->random(r->world->ctx, &chance,
                            sizeof chance); /* without: at once, a window's beginning */
-    *delay_ms = retry_delay_ms(asked->backoff_ms, asked->backoff_max_ms, failures, chance);
+    *delay_ms = left > 0 ? retry_delay_ms(asked->backoff_ms, longest_ms, failures, chance) : 0;
     *delay_ms = verdict->after_ms > *delay_ms ? verdict->after_ms : *delay_ms;
-    if (failures >= asked->attempts_max || *delay_ms >= left_ms(r)) {
+    if (failures >= asked->attempts_max || *delay_ms >= left) {
         give_up(r, r->maybe_done ? HAPAX_CALL_END_UNKNOWN : HAPAX_CALL_END_NOT_DONE);
         return false;
     }

@@ -402,6 +402,17 @@ static void nothing_is_sent_or_slept_beyond_the_deadline(void **state)
     hapax_call_free(out);
     hapax_close(w.h);
 
+    struct world u = WORLD(TIMEOUT, OK_ANSWER); /* a random wait leaves time for another attempt */
+    u.chance = 29999;
+    r = asked(&u, "a");
+    r.time_max_ms = 30100;
+    r.backoff_ms = 30000;
+    out = call(&u, &r);
+    assert_int_equal(out->end, HAPAX_CALL_END_ANSWERED);
+    assert_int_equal(out->attempts[1].waited_ms, 29999 % 100);
+    hapax_call_free(out);
+    hapax_close(u.h);
+
     struct world v = WORLD({.status = 429, .retry_after = "61"}); /* asks for more than there is: at once */
     r = asked(&v, "a");
     r.time_max_ms = 60000;
