@@ -137,6 +137,9 @@ int client_plan_take_headers(struct client_plan *p, hapax_error *err)
     if (!slice_is_token(slice_text(asked->key_header)) || is_framing(slice_text(asked->key_header))) {
         return error_set(err, HAPAX_E_ARGUMENT, 0, "the key's header has no header's name");
     }
+    if (asked->headers == NULL && asked->header_count > 0) {
+        return error_set(err, HAPAX_E_ARGUMENT, 0, "the headers are NULL but have a count");
+    }
     if (asked->header_count > HAPAX_CALL_HEADERS_MAX) {
         return error_set(err, HAPAX_E_LIMIT, 0, "more than %d headers", HAPAX_CALL_HEADERS_MAX);
     }

@@ -112,6 +112,9 @@ static void what_can_not_be_sent_is_refused_and_never_repeated_in_the_message(vo
     r.size = 0;
     assert_int_equal(code_of(&r, &err), HAPAX_E_ARGUMENT);
     r = post("http://h/", NULL);
+    r.header_count = 1;
+    assert_int_equal(code_of(&r, &err), HAPAX_E_ARGUMENT);
+    r = post("http://h/", NULL);
     r.method = "GET it";
     assert_int_equal(code_of(&r, &err), HAPAX_E_ARGUMENT);
     r.method = "CONNECT";
