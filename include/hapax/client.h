@@ -21,8 +21,9 @@
  * hapax_resolve() settles it by hand. One that certainly did not happen has no record, but keeps its key. No request is
  * stored, only a digest of it; what an answer holds (tokens, too) is.
  *
- * What counts as the same request: method, URL (its query as a set), media type and body, JSON by meaning. Other headers
- * may change: credentials do.
+ * What counts as the same request: method, URL (its query as a set), media type and body, JSON by meaning, and where the
+ * key goes. Other headers may change: credentials do. But to a server that keeps the keys of each account apart, a key
+ * from another account is a new one: never change the account of an operation that is unknown.
  *
  * HTTP/1.1; TLS 1.2 or later, verified. Redirects are not followed, proxies not used, cookies not kept.
  *

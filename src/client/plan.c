@@ -63,7 +63,21 @@ static struct request request_of(const struct client_plan *p)
                             .body = p->message.body};
 }
 
-/* JSON, forms and multipart bodies by their meaning; what is not what its media type says, by its bytes. */
+static int lower_copy(struct slice *out, struct slice name, struct arena *arena)
+{
+    char *copy = arena_alloc(arena, name.len + 1);
+    if (copy == NULL) {
+        return arena_error(arena);
+    }
+    for (size_t i = 0; i < name.len; i++) {
+        copy[i] = ascii_lower(name.ptr[i]);
+    }
+    *out = slice_of(copy, name.len);
+    return 0;
+}
+
+/* With where the key goes: in another place it is another key to the server, or none.
+ * JSON, forms and multipart bodies by their meaning; what is not what its media type says, by its bytes. */
 static int digest_content(struct client_plan *p, struct content *content, hapax_error *err)
 {
     struct fingerprint print;
@@ -75,7 +89,14 @@ static int digest_content(struct client_plan *p, struct content *content, hapax_
     if (rc != 0) {
         return rc;
     }
-    const struct slice parts[] = {slice_text(p->origin), slice_of(print.bytes, sizeof print.bytes)};
+    struct slice header;
+    rc = lower_copy(&header, slice_text(p->asked.key_header), &p->arena);
+    if (rc != 0) {
+        return error_code(err, rc);
+    }
+    const struct slice parts[] = {slice_text(p->origin), slice_of(print.bytes, sizeof print.bytes),
+                                  slice_text(p->asked.key_field != NULL ? p->asked.key_field : ""), header,
+                                  p->asked.key_quoted != 0 ? SLICE_LITERAL("quoted") : SLICE_LITERAL("bare")};
     return digest_parts(p->content, parts, sizeof parts / sizeof *parts) == 0
                ? 0
                : error_code(err, HAPAX_E_MEMORY);

@@ -215,6 +215,34 @@ static void the_same_request_is_method_url_type_and_body_by_meaning(void **state
     assert_memory_not_equal(first, other, DIGEST_BYTES);
 }
 
+static void a_key_in_another_place_makes_another_request(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        const char *field;
+        int quoted;
+        bool same;
+    } cases[] = {{NULL, NULL, 0, true},  {"idempotency-KEY", NULL, 0, true}, {"X-Request-Id", NULL, 0, false},
+                 {NULL, NULL, 1, false}, {NULL, "/key", 0, false},           {NULL, "/id", 0, false}};
+    enum { N = sizeof cases / sizeof *cases };
+    uint8_t digests[N][DIGEST_BYTES];
+    for (size_t i = 0; i < N; i++) {
+        struct client_plan p;
+        hapax_call_request r = post("http://h/", "{}");
+        r.key_header = cases[i].header;
+        r.key_field = cases[i].field;
+        r.key_quoted = cases[i].quoted;
+        made(&p, &r);
+        memcpy(digests[i], p.content, DIGEST_BYTES);
+        client_plan_free(&p);
+        for (size_t k = 0; k < i; k++) {
+            bool same = memcmp(digests[i], digests[k], DIGEST_BYTES) == 0;
+            assert_int_equal(same, cases[i].same && cases[k].same);
+        }
+    }
+}
+
 /* --- names --- */
 
 static const char *name_of(const char *op, struct arena *arena)
@@ -436,6 +464,7 @@ int main(void)
         cmocka_unit_test(what_can_not_be_sent_is_refused_and_never_repeated_in_the_message),
         cmocka_unit_test(limits_are_kept),
         cmocka_unit_test(the_same_request_is_method_url_type_and_body_by_meaning),
+        cmocka_unit_test(a_key_in_another_place_makes_another_request),
         cmocka_unit_test(ops_are_readable_names_and_two_never_share_one),
         cmocka_unit_test(without_an_op_the_key_is_the_name_within_method_and_url),
         cmocka_unit_test(a_key_goes_bare_into_its_header_where_it_can),
