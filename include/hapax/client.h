@@ -121,9 +121,10 @@ typedef struct hapax_call_request {
     const char *
         key_from; /* else where the key is taken from, as in a route of the gateway: json:/invoice/id, header:X,
                              query:x, form:x, or a template such as {json:/invoice}|{json:/step} [nowhere] */
-    const char *key_header; /* the header that carries it [Idempotency-Key] */
-    const char *key_field;  /* instead: the JSON Pointer of a member that is put into the JSON body [none] */
-    int key_quoted; /* not 0: the header's value is an RFC 8941 string, "..." [bare where it can be] */
+    const char *
+        key_header; /* the header that carries it, which has no other meaning (Host, ...) [Idempotency-Key] */
+    const char *key_field; /* instead: the JSON Pointer of a member that is put into the JSON body [none] */
+    int key_quoted;        /* not 0: the header's value is an RFC 8941 string, "..." [bare where it can be] */
 
     const char *ca_file;   /* the CA certificates that count, PEM [the system's] */
     unsigned attempts_max; /* 1 to HAPAX_CALL_ATTEMPTS_MAX [8] */

@@ -81,30 +81,58 @@ _Static_assert(HAPAX_CALL_URL_BYTES_MAX == 8192, "a message above names it");
 
 /* --- headers --- */
 
-static bool is_framing(struct slice name)
+static bool is_one_of(struct slice name, const char *const *names)
 {
-    static const char *const names[] = {"Content-Length", "Transfer-Encoding", "Connection", "Expect",
-                                        "Keep-Alive",     "Proxy-Connection",  "TE",         "Upgrade"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (slice_equal_nocase(name, slice_text(names[i]))) {
-            return true;
-        }
+    while (*names != NULL && !slice_equal_nocase(name, slice_text(*names))) {
+        names++;
     }
-    return false;
+    return *names != NULL;
 }
 
-static bool holds_line_end(struct slice value)
+static bool is_framing(struct slice name)
 {
-    return value.len > 0 &&
-           (memchr(value.ptr, '\r', value.len) != NULL || memchr(value.ptr, '\n', value.len) != NULL);
+    static const char *const names[] = {
+        "Content-Length", "Transfer-Encoding", "Connection", "Expect", "Keep-Alive", "Proxy-Connection", "TE",
+        "Trailer",        "Upgrade",           NULL};
+    return is_one_of(name, names);
+}
+
+/* A key there would change what the request means, be compared with it, or be taken for a credential. */
+static bool has_a_meaning(struct slice name)
+{
+    static const char *const names[] = {"Accept",
+                                        "Accept-Encoding",
+                                        "Authorization",
+                                        "Content-Encoding",
+                                        "Content-Type",
+                                        "Cookie",
+                                        "Date",
+                                        "Host",
+                                        "Proxy-Authorization",
+                                        "Range",
+                                        "User-Agent",
+                                        NULL};
+    return is_one_of(name, names);
+}
+
+static bool is_text(struct slice value)
+{
+    for (size_t i = 0; i < value.len; i++) {
+        unsigned char c = (unsigned char)value.ptr[i];
+        if ((c < ' ' && c != '\t') || c == 0x7f) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Names may be said: values never. */
 static int check_header(const struct client_plan *p, struct slice name, struct slice value, hapax_error *err)
 {
-    if (!slice_is_token(name) || holds_line_end(value)) {
+    if (!slice_is_token(name) || !is_text(value)) {
         return error_set(err, HAPAX_E_ARGUMENT, 0,
-                         "a header is a name (letters, digits, '-') and a value on one line");
+                         "a header is a name (letters, digits, '-') and a value on one line, without control "
+                         "characters");
     }
     if (is_framing(name)) {
         return error_set(err, HAPAX_E_ARGUMENT, 0,
@@ -134,8 +162,10 @@ int client_plan_take_headers(struct client_plan *p, hapax_error *err)
 {
     const hapax_call_request *asked = &p->asked;
     size_t bytes = 0;
-    if (!slice_is_token(slice_text(asked->key_header)) || is_framing(slice_text(asked->key_header))) {
-        return error_set(err, HAPAX_E_ARGUMENT, 0, "the key's header has no header's name");
+    struct slice key_header = slice_text(asked->key_header);
+    if (!slice_is_token(key_header) || is_framing(key_header) || has_a_meaning(key_header)) {
+        return error_set(err, HAPAX_E_ARGUMENT, 0,
+                         "the key's header is one of its own, such as Idempotency-Key or X-Request-Id");
     }
     if (asked->headers == NULL && asked->header_count > 0) {
         return error_set(err, HAPAX_E_ARGUMENT, 0, "the headers are NULL but have a count");

@@ -300,6 +300,8 @@ def test_the_same_request_in_another_form_is_not_refused(caller, upstream):
     (["POST", "http://h/", "-H", "hush"], "Name: value"),
     (["POST", "http://h/", "-H", "Content-Length: 3"], "leave it out"),
     (["POST", "http://h/", "-H", "Idempotency-Key: hush"], "give the key itself"),
+    (["POST", "http://h/", "-H", "X-A: hush\x1b[0m"], "control characters"),
+    (["POST", "http://h/", "--header-name", "Host"], "one of its own"),
     (["POST", "http://h/", "--key", "{{ id }}"], "placeholder"),
     (["POST", "http://h/", "--key", "a", "--key-from", "json:/a"], "not both"),
     (["POST", "http://h/", "--key-from", "json:/a", "-d", "{}"], "value at /a"),

@@ -96,11 +96,10 @@ static void what_can_not_be_sent_is_refused_and_never_repeated_in_the_message(vo
         assert_int_equal(code_of(&r, &err), HAPAX_E_ARGUMENT);
         assert_null(strstr(err.message, "SECRET"));
     }
-    static const hapax_call_header headers[] = {{"No Token", "SECRET"},
-                                                {"X-A", "SECRET\r\nX-B: c"},
-                                                {"content-length", "SECRET"},
-                                                {"Expect", "SECRET"},
-                                                {"idempotency-key", "SECRET"}};
+    static const hapax_call_header headers[] = {{"No Token", "SECRET"}, {"X-A", "SECRET\r\nX-B: c"},
+                                                {"X-A", "SECRET\x01"},  {"X-A", "SECRET\x1b[0m"},
+                                                {"X-A", "SECRET\x7f"},  {"content-length", "SECRET"},
+                                                {"Expect", "SECRET"},   {"idempotency-key", "SECRET"}};
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
         hapax_call_request r = post("http://h/", NULL);
         r.headers = &headers[i];
@@ -108,7 +107,18 @@ static void what_can_not_be_sent_is_refused_and_never_repeated_in_the_message(vo
         assert_int_equal(code_of(&r, &err), HAPAX_E_ARGUMENT);
         assert_null(strstr(err.message, "SECRET"));
     }
+    static const char *const taken[] = {"Host",         "User-Agent", "authorization",  "Cookie",
+                                        "Content-Type", "ACCEPT",     "Content-Length", "two words"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        hapax_call_request r = post("http://h/", NULL);
+        r.key_header = taken[i];
+        assert_int_equal(code_of(&r, &err), HAPAX_E_ARGUMENT);
+    }
+    const hapax_call_header tab = {"X-A", "a\tb \xe4"};
     hapax_call_request r = post("http://h/", NULL);
+    r.headers = &tab;
+    r.header_count = 1;
+    assert_int_equal(code_of(&r, &err), 0);
     r.size = 0;
     assert_int_equal(code_of(&r, &err), HAPAX_E_ARGUMENT);
     r = post("http://h/", NULL);
