@@ -190,7 +190,7 @@ static int take_options(struct asked *a, const struct cli_args *args)
 /* --- the call ------------------------------------------------------------------------------------ */
 
 /* What is wrong with the request was found before anything was done: it is a matter of the command line. */
-static int say_error(const struct cli_args *args, const hapax_error *err)
+static int say_error(const struct cli_args *args, const char *store, const hapax_error *err)
 {
     switch (err->code) {
     case HAPAX_E_ARGUMENT:
@@ -198,8 +198,12 @@ static int say_error(const struct cli_args *args, const hapax_error *err)
     case HAPAX_E_MISSING:
     case HAPAX_E_LIMIT:
         return output_usage(args->command, "%s", err->message);
+    case HAPAX_E_MEMORY:
+    case HAPAX_E_SYSTEM: /* at any time, after an attempt, too */
+        (void)output_error(args->command, err);
+        return CLI_TRY_LATER;
     default:
-        return output_error(args->command, err);
+        return home_store_error(args, store, err);
     }
 }
 
@@ -210,7 +214,7 @@ static int call(struct asked *a, const struct cli_args *args)
     hapax_call_result *result;
     hapax_options open = {.size = sizeof open, .busy_ms = BUSY_MS};
     if (hapax_open(&h, a->report.store, &open, &err) != 0) {
-        return output_error(args->command, &err);
+        return home_store_error(args, a->report.store, &err);
     }
     a->request.progress = call_report_progress;
     a->request.progress_ctx = &a->report;
@@ -219,7 +223,7 @@ static int call(struct asked *a, const struct cli_args *args)
         rc = call_report_end(&a->report, result, &err);
         hapax_call_free(result);
     } else {
-        rc = say_error(args, &err);
+        rc = say_error(args, a->report.store, &err);
     }
     hapax_close(h);
     return rc;
@@ -386,7 +390,8 @@ const struct cli_command cmd_call = {
         "the same --op: after a time-out, a crash or a power cut, run the same command again. The answer is "
         "stored: "
         "a repeat prints it again and sends nothing. Another request under the same --op is refused.\n\n"
-        "Sent again are: no connection, a time-out, a broken answer; 408, 421, 425, 429, 502, 503, 504, 520 to 530; 409 "
+        "Sent again are: no connection, a time-out, a broken answer; 408, 421, 425, 429, 502, 503, 504, 520 "
+        "to 530; 409 "
         "when "
         "the first request still runs; other errors with Retry-After; and what a problem document calls "
         "retryable. Any other answer is definite, but 401, 403, 301, 307 and 308 are not kept: correct what "

@@ -178,25 +178,13 @@ static int say_busy(const struct job *j)
 /* Nothing was executed: whose fault is it? */
 static int say_error(const struct job *j, const hapax_error *err)
 {
-    enum { BUSY = 5, LOCKED = 6 }; /* SQLite's, whose numbers never change */
-    int system = err->system & 0xff;
     switch (err->code) {
-    case HAPAX_E_STORE:
-        (void)output_error(j->args->command, err);
-        return strncmp(j->store, "sqlite:", strlen("sqlite:")) == 0 && (system == BUSY || system == LOCKED)
-                   ? CLI_TRY_LATER
-                   : CLI_UNREACHABLE;
     case HAPAX_E_LIMIT:
     case HAPAX_E_SYNTAX:
     case HAPAX_E_MISSING:
         return output_usage(j->args->command, "%s", err->message);
-    case HAPAX_E_STORE_FULL:
-    case HAPAX_E_STORE_CORRUPT:
-    case HAPAX_E_STORE_VERSION:
-        (void)output_error(j->args->command, err);
-        return CLI_UNREACHABLE;
     default:
-        return output_error(j->args->command, err);
+        return home_store_error(j->args, j->store, err);
     }
 }
 

@@ -114,6 +114,25 @@ int home_store_uri(char **out, const struct cli_args *args)
     return rc;
 }
 
+int home_store_error(const struct cli_args *args, const char *uri, const hapax_error *err)
+{
+    enum { BUSY = 5, LOCKED = 6 }; /* SQLite's, whose numbers never change */
+    int code = output_error(args->command, err);
+    int system = err->system & 0xff;
+    switch (err->code) {
+    case HAPAX_E_STORE:
+        return strncmp(uri, SQLITE_SCHEME, strlen(SQLITE_SCHEME)) == 0 && (system == BUSY || system == LOCKED)
+                   ? CLI_TRY_LATER
+                   : CLI_UNREACHABLE;
+    case HAPAX_E_STORE_FULL:
+    case HAPAX_E_STORE_CORRUPT:
+    case HAPAX_E_STORE_VERSION:
+        return CLI_UNREACHABLE;
+    default:
+        return code;
+    }
+}
+
 static bool is_plain(const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";

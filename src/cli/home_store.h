@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "cli/cli.h"
+#include "hapax/error.h"
 
 /* The option of a command that uses home_store_uri(); it stands instead of CLI_OPTION_STORE. */
 #define CLI_OPTION_HOME_STORE                                                                                \
@@ -25,6 +26,10 @@
  * can be named anywhere. A memory: store is refused: nothing of it would be left for the next run.
  * CLI_OK, or another exit code after a message; *out is then NULL. */
 int home_store_uri(char **out, const struct cli_args *args);
+
+/* Print an error of hapax_open() or of a call on the handle, and tell the exit code: CLI_UNREACHABLE for a store that can't
+ * be used, CLI_TRY_LATER for a SQLite file that somebody else has locked, the usual ones for what the store has no part in. */
+int home_store_error(const struct cli_args *args, const char *uri, const hapax_error *err);
 
 /* Append the option that leads `hapax keys ...` to the store, with a blank before it and quoted for a shell:
  * " --store 'sqlite:/home/a/.local/state/hapax/hapax.db'". Nothing where the URI holds a password and came from

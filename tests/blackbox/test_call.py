@@ -581,6 +581,14 @@ def test_a_store_that_can_not_be_used_means_that_nothing_is_sent(caller, upstrea
     assert upstream.requests == []
 
 
+def test_a_damaged_store_means_the_same(caller, upstream):
+    (caller.folder / "call.db").write_bytes(b"no database" * 1000)
+    caller.run("POST", upstream.url, "--op", "a", "-d", BODY, code=5)
+    (caller.folder / "call.db").unlink()
+    caller.run("POST", upstream.url, "--op", "a", "-d", BODY)
+    assert len(upstream.requests) == 1
+
+
 # --- TLS ---------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,33 @@ static void a_store_that_forgets_is_refused(void **state)
     assert_null(uri_of("memory:", NULL, CLI_USAGE));
 }
 
+static void a_store_in_the_way_is_told_from_one_that_can_not_be_used(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *uri;
+        int code;
+        int system;
+        int exit_code;
+    } cases[] = {
+        {"sqlite:/x.db", HAPAX_E_STORE, 5, CLI_TRY_LATER}, /* busy, then two extended codes of it */
+        {"sqlite:/x.db", HAPAX_E_STORE, 261, CLI_TRY_LATER},
+        {"sqlite:/x.db", HAPAX_E_STORE, 262, CLI_TRY_LATER},
+        {"sqlite:/x.db", HAPAX_E_STORE, 14, CLI_UNREACHABLE},
+        {"postgresql://db.example/app", HAPAX_E_STORE, 5, CLI_UNREACHABLE},
+        {"sqlite:/x.db", HAPAX_E_STORE_FULL, 13, CLI_UNREACHABLE},
+        {"sqlite:/x.db", HAPAX_E_STORE_CORRUPT, 11, CLI_UNREACHABLE},
+        {"sqlite:/x.db", HAPAX_E_STORE_VERSION, 0, CLI_UNREACHABLE},
+        {"sqlite:/x.db", HAPAX_E_BUSY, 0, CLI_TRY_LATER},
+        {"sqlite:/x.db", HAPAX_E_MEMORY, 0, CLI_FAILED},
+    };
+    const struct cli_args args = {.command = &command};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hapax_error err = {.code = cases[i].code, .system = cases[i].system, .message = "as expected"};
+        assert_int_equal(home_store_error(&args, cases[i].uri, &err), cases[i].exit_code);
+    }
+}
+
 static void check_option(const char *store, const char *variable, const char *expected)
 {
     char *argv[] = {"--store", (char *)store, NULL};
@@ -104,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_option_goes_before_the_variable_and_paths_become_absolute),
         cmocka_unit_test(a_store_that_forgets_is_refused),
+        cmocka_unit_test(a_store_in_the_way_is_told_from_one_that_can_not_be_used),
         cmocka_unit_test(the_option_for_a_reader_can_be_pasted_and_shows_no_password),
         cmocka_unit_test(words_are_quoted_for_a_shell),
     };
