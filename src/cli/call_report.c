@@ -369,10 +369,13 @@ static void say_gave_up(const struct call_report *report, const hapax_call_resul
     const struct cli_command *command = report->args->command;
     char took[DURATION_BYTES];
     say_duration(took, r->took_ms);
-    const char *last =
-        r->attempt_count > 0 ? r->attempts[r->attempt_count - 1].detail : "another process was at it";
-    output_message(command, "gave up after %zu attempt%s in %s; the last one: %s", r->attempt_count,
-                   r->attempt_count == 1 ? "" : "s", took, last);
+    if (r->attempt_count == 0) {
+        output_message(command, "gave up before the first attempt: the time of --max-time was over after %s",
+                       took);
+    } else {
+        output_message(command, "gave up after %zu attempt%s in %s; the last one: %s", r->attempt_count,
+                       r->attempt_count == 1 ? "" : "s", took, r->attempts[r->attempt_count - 1].detail);
+    }
     if (r->end == HAPAX_CALL_END_NOT_DONE) {
         fprintf(stderr, "  It was certainly not carried out.\n");
         say_again(report, r);

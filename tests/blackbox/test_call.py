@@ -139,6 +139,15 @@ def test_a_deadline_ends_an_attempt_that_hangs(caller, upstream):
     assert caller.state_of("a") == "unknown"
 
 
+def test_a_deadline_that_is_over_before_the_first_attempt_says_so(caller, upstream):
+    for i in range(100):  # two commits take longer than a millisecond, sooner or later
+        done = caller.run("POST", upstream.url, "--op", f"a{i}", "-d", BODY, "--max-time", "1ms", code=None)
+        if b"before the first attempt" in done.stderr:
+            break
+    assert done.returncode == 75 and b"--max-time was over" in done.stderr
+    assert b"certainly not carried out" in done.stderr and b"another process" not in done.stderr
+
+
 def test_an_unreachable_server_is_exit_5_and_nothing_happened(caller):
     with closed_port() as port:
         done = caller.run("POST", f"http://127.0.0.1:{port}/", "--op", "a", "-d", BODY, "-n", "3", *QUICK, code=5)
