@@ -81,18 +81,20 @@ void call_report_progress(void *ctx, const hapax_call_progress *p)
         prepare_farewell(args, p->key);
         say_farewell_at(SIGINT);
         say_farewell_at(SIGTERM);
+        say_farewell_at(SIGHUP);
     }
     if (!report->notes) {
         return;
     }
+    bool names_key = cli_flag(args, "verbose") && p->number == 1;
     switch (p->step) {
     case HAPAX_CALL_STEP_WAIT:
         output_message(args->command, "another process is at this operation: waiting for its answer");
         break;
     case HAPAX_CALL_STEP_SEND:
-        if (cli_flag(args, "verbose") && p->number == 1) {
-            output_message(args->command, "attempt 1, with the key %s", p->key);
-        }
+        output_message(args->command, "attempt %u: sending%s%s (time-out %s)", p->number,
+                       names_key ? ", with the key " : "", names_key ? p->key : "",
+                       cli_text(args, "timeout"));
         break;
     case HAPAX_CALL_STEP_RETRY:
         say_duration(delay, p->delay_ms);

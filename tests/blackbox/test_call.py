@@ -196,7 +196,7 @@ def test_after_a_kill_a_new_process_sends_the_same_key(caller, upstream, failure
     assert len(seen) == 2 and seen[0] == seen[1] == caller.key_of("invoice 42")
 
 
-@pytest.mark.parametrize("number, op", [(signal.SIGINT, "a"), (signal.SIGTERM, None)])
+@pytest.mark.parametrize("number, op", [(signal.SIGINT, "a"), (signal.SIGTERM, None), (signal.SIGHUP, None)])
 def test_a_signal_ends_it_with_a_word_on_how_to_go_on(caller, upstream, number, op):
     upstream.answer = in_turn(Answer(action="hang"), Answer(body=b"done"))
     command = ["POST", upstream.url, "-d", BODY, *(["--op", op] if op else [])]
@@ -557,12 +557,14 @@ def test_progress_is_for_terminals_and_those_who_ask(caller, upstream):
     upstream.answer = lambda request: Answer(status=503 if request.number % 2 else 201)
     command = ["POST", upstream.url, "-d", BODY, *QUICK, "--op"]
     assert "attempt 1: answered 503; attempt 2, with the same key, in " in on_terminal(caller, *command, "a")
+    said = on_terminal(caller, *command, "f")
+    assert "attempt 1: sending (time-out 30s)" in said and "attempt 2: sending" in said
     assert "nothing was sent" in on_terminal(caller, *command, "a")
     assert on_terminal(caller, *command, "b", "-q") == ""
     assert caller.run(*command, "c").stderr == b""
     assert b"answered 503" in caller.run(*command, "d", "-v").stderr
-    assert caller.key_of("d").encode() in caller.run("POST", upstream.url, "-d", BODY, "--op", "e", "-v").stderr + \
-        caller.run(*command, "d", "-v").stderr + caller.key_of("d").encode()
+    said = caller.run("POST", upstream.url, "-d", BODY, "--op", "e", "-v", *QUICK).stderr
+    assert b"with the key " + caller.key_of("e").encode() in said
 
 
 def test_credentials_and_bodies_reach_no_message_and_no_store(caller, upstream):
