@@ -18,8 +18,9 @@
  *     scope "hapax call METHOD URL"   key KEY   the same, of an operation without op
  *
  * An operation of which nobody knows whether it happened is an unknown record: calling again goes on with the same key,
- * hapax_resolve() settles it by hand. One that certainly did not happen has no record, but keeps its key. No request is
- * stored, only a digest of it; what an answer holds (tokens, too) is.
+ * hapax_resolve() settles it by hand. One that certainly did not happen has no record, but keeps its key. A
+ * request is not stored, only a digest of it, but without an op its method and its URL up to the query are the scope, in
+ * clear: give one where the path is a secret. What an answer holds (tokens, too) is stored.
  *
  * What counts as the same request: method, URL (its query as a set), media type and body, JSON by meaning, and where the
  * key goes. Other headers may change: credentials do. But to a server that keeps the keys of each account apart, a key
@@ -38,10 +39,12 @@
 extern "C" {
 #endif
 
-#define HAPAX_CALL_OP_BYTES_MAX     200
-#define HAPAX_CALL_URL_BYTES_MAX    8192
-#define HAPAX_CALL_HEADERS_MAX      100
-#define HAPAX_CALL_HEAD_BYTES_MAX   (64U * 1024U) /* of the request's headers in all, and of an answer's */
+#define HAPAX_CALL_OP_BYTES_MAX  200
+#define HAPAX_CALL_URL_BYTES_MAX 8192
+#define HAPAX_CALL_HEADERS_MAX   100
+/* Of the request's headers in all, and of an answer's: one with more counts as broken, whatever its status, and is asked
+ * for again. */
+#define HAPAX_CALL_HEAD_BYTES_MAX   (64U * 1024U)
 #define HAPAX_CALL_BODY_BYTES_MAX   (16U * 1024U * 1024U) /* of the request */
 #define HAPAX_CALL_ANSWER_BYTES_MAX (15U * 1024U * 1024U) /* of an answer's body; longer ones are not kept */
 #define HAPAX_CALL_ATTEMPTS_MAX     100
@@ -61,6 +64,7 @@ typedef enum hapax_call_news {
     HAPAX_CALL_HELD = 5      /* the server doesn't know whether it happened, and will not do it by itself */
 } hapax_call_news;
 
+/* Its size never changes: it is an element of an array. */
 typedef struct hapax_call_attempt {
     int64_t started_ms; /* instant */
     int64_t took_ms;
@@ -143,7 +147,8 @@ typedef struct hapax_call_request {
     void *progress_ctx;
 } hapax_call_request;
 
-/* Owned by the caller of hapax_call(): free with hapax_call_free(). Only ever grows at its end. */
+/* Owned by the caller of hapax_call(): free with hapax_call_free(). Only ever grows at its end; the elements of its arrays
+ * (hapax_call_header, hapax_call_attempt) keep their size for ever. */
 typedef struct hapax_call_result {
     hapax_call_end end;
     const char *key; /* NULL where none was found or made */
@@ -175,6 +180,8 @@ typedef struct hapax_call_result {
  * *out is NULL after an error, and only then. Before the first attempt an error means that nothing was sent; after it,
  * that the operation is unknown. Durable: the key before a byte leaves, the answer before the call returns.
  * Blocks for up to time_max_ms, and the store's commits.
+ * `err` is filled after an error and, unlike elsewhere, after an answer that could not be stored (`stored`); else it is
+ * left alone.
  * Results: 0; HAPAX_E_ARGUMENT, HAPAX_E_SYNTAX, HAPAX_E_MISSING, HAPAX_E_LIMIT (the request; `err` says what of it),
  * HAPAX_E_MEMORY, HAPAX_E_SYSTEM, and those of hapax_begin. (Where there is no memory for its table of descriptors, libuv
  * ends the process: the records are made for that, too.) */

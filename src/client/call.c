@@ -153,6 +153,10 @@ static int find_op_key(struct run *r, hapax_error *err)
         }
         hapax_answer_free(found.answer);
     }
+    if (rc == HAPAX_E_STALE) { /* one after the other came in between */
+        r->result->shown.end = HAPAX_CALL_END_BUSY;
+        rc = 0;
+    }
     return rc;
 }
 
@@ -234,7 +238,7 @@ static void store_answer(struct run *r, hapax_error *err)
         error_code(&why, rc);
     }
     buf_free(&text);
-    if (rc != 0 && err != NULL) {
+    if (rc != 0) {
         *err = why;
     }
     r->result->shown.end = HAPAX_CALL_END_ANSWERED;
@@ -485,9 +489,14 @@ int client_call(hapax *h, struct client_plan *plan, const struct client_world *w
     r.begun_mono_ms = mono_ms(&r);
     r.ends_mono_ms = r.begun_mono_ms + plan->asked.time_max_ms;
     client_reply_init(&r.reply);
-    int rc = run(&r, err);
+    hapax_error why;
+    int rc = run(&r, &why);
     client_reply_free(&r.reply);
     r.result->shown.took_ms = mono_ms(&r) - r.begun_mono_ms;
+    bool unstored = r.result->shown.end == HAPAX_CALL_END_ANSWERED && !r.result->shown.stored;
+    if (err != NULL && (rc != 0 || unstored)) {
+        *err = why;
+    }
     if (rc != 0) {
         hapax_call_free(&r.result->shown);
         return rc;

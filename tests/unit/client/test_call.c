@@ -43,6 +43,7 @@ struct world {
     const char *op;       /* whose key must be in the store whenever something is sent */
     void (*while_sending)(struct world *w);
     unsigned steps_told[4];
+    unsigned thefts; /* of the key's claim, each time a key is made for it */
 };
 
 static int64_t world_mono(void *ctx)
@@ -66,9 +67,25 @@ static void world_sleep(void *ctx, int64_t ms)
     w->slept_ms += ms;
 }
 
+/* As after a lease that ran out in between, of somebody whose own has run out, too. */
+static void steal_key_claim(struct world *w)
+{
+    hapax_record record;
+    hapax_result claim;
+    hapax_request other = {.size = sizeof other, .scope = PLAN_KEY_SCOPE, .key = w->op, .take_over = 1};
+    assert_int_equal(hapax_lookup(w->h, PLAN_KEY_SCOPE, w->op, &record, NULL), 0);
+    assert_int_equal(hapax_lose(w->h, &record.claim, NULL), 0);
+    assert_int_equal(hapax_begin(w->h, &other, &claim, NULL), 0);
+    assert_int_equal(hapax_lose(w->h, &claim.claim, NULL), 0);
+}
+
 static int world_random(void *ctx, void *out, size_t len)
 {
     struct world *w = ctx;
+    if (len != sizeof w->chance && w->thefts > 0) {
+        w->thefts--;
+        steal_key_claim(w);
+    }
     static uint8_t next;
     if (len == sizeof w->chance) {
         memcpy(out, &w->chance, len);
@@ -651,6 +668,25 @@ static void an_answer_counts_even_when_somebody_else_has_the_record_now(void **s
     hapax_close(w.h);
 }
 
+static void a_claim_of_the_key_that_ran_out_is_made_again_and_told_to_nobody(void **state)
+{
+    (void)state;
+    for (unsigned thefts = 1; thefts <= 5; thefts += 4) {
+        struct world w = WORLD(OK_ANSWER);
+        hapax_call_request r = asked(&w, "a");
+        hapax_error err = {.code = 77};
+        hapax_call_result *out;
+        w.thefts = thefts;
+        assert_int_equal(try_call(&w, &r, &out, &err), 0);
+        assert_int_equal(out->end, thefts == 1 ? HAPAX_CALL_END_ANSWERED : HAPAX_CALL_END_BUSY);
+        assert_int_equal(err.code, 77);
+        assert_int_equal(w.thefts, 0);
+        assert_int_equal(w.sent, thefts == 1 ? 1 : 0);
+        hapax_call_free(out);
+        hapax_close(w.h);
+    }
+}
+
 static void an_operation_settled_by_hand_is_settled(void **state)
 {
     (void)state;
@@ -748,6 +784,7 @@ int main(void)
         cmocka_unit_test(retries_stop_when_the_key_gets_too_old_meanwhile),
         cmocka_unit_test(a_key_that_was_lost_is_never_replaced_while_the_outcome_is_unknown),
         cmocka_unit_test(an_answer_counts_even_when_somebody_else_has_the_record_now),
+        cmocka_unit_test(a_claim_of_the_key_that_ran_out_is_made_again_and_told_to_nobody),
         cmocka_unit_test(an_operation_settled_by_hand_is_settled),
         cmocka_unit_test(records_of_other_programs_are_an_error_and_no_answer),
         cmocka_unit_test(an_operation_that_another_caller_is_at_is_left_to_it),
