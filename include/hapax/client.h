@@ -18,9 +18,9 @@
  *     scope "hapax call METHOD URL"   key KEY   the same, of an operation without op
  *
  * An operation of which nobody knows whether it happened is an unknown record: calling again goes on with the same key,
- * hapax_resolve() settles it by hand. One that certainly did not happen has no record, but keeps its key. A
- * request is not stored, only a digest of it, but without an op its method and its URL up to the query are the scope, in
- * clear: give one where the path is a secret. What an answer holds (tokens, too) is stored.
+ * hapax_resolve() settles it by hand. One that certainly did not happen has no record, but keeps its key. A request is
+ * not stored, only a digest of it, but without an op its method and its URL up to the query are the scope, in clear:
+ * give one where the path is a secret. What an answer holds (tokens, too) is stored.
  *
  * What counts as the same request: method, URL (its query as a set), media type and body, JSON by meaning, and where the
  * key goes. Other headers may change: credentials do. But to a server that keeps the keys of each account apart, a key

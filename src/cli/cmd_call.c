@@ -399,8 +399,8 @@ const struct cli_command cmd_call = {
         "wrong and run it again. Redirects are not followed, proxies not used.\n\n"
         "Exit codes: 0 for an answer 2xx or 303; 1 for any other; 4 when the --op was used for another "
         "request; 5 "
-        "when the server was never reached; 75 when it gave up otherwise: the outcome may be unknown, and "
-        "the same "
+        "when the server was never reached, or the store can't be used; 75 when it gave up otherwise: the "
+        "outcome may be unknown, and the same "
         "command goes on with the same key. Limits: bodies of 16 MiB to send, of 15 MiB to receive; headers "
         "of 64 KiB; "
         "an op of 200 bytes.",
