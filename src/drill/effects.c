@@ -18,6 +18,7 @@
 #define HEAD_BYTES_MAX       (256U * 1024U)
 #define LINE_BYTES_MAX       (1U << 20) /* of the log; the rest of a longer line is a line of its own */
 #define SLEEP_STEP_MS        50
+#define PATH_SHOWN_MAX       100
 
 void effects_sleep(const struct drill_setup *setup, int64_t ms)
 {
@@ -40,24 +41,49 @@ int effects_cut(struct slice *url, struct slice *pointer, const char *text, hapa
     return mark != NULL ? json_pointer_check(*pointer, err) : 0;
 }
 
+int effects_place_open(struct wire_place *out, struct slice *target, const struct drill_setup *setup,
+                       struct slice url, hapax_error *err)
+{
+    int rc = wire_place_open(out, target, url, err);
+    if (rc == 0 && !out->loopback && !setup->remote) {
+        rc = error_set(err, HAPAX_E_ARGUMENT, 0,
+                       "%s is not this host: say --yes-remote if you may send requests there, duplicates and "
+                       "broken ones among them",
+                       out->host);
+    }
+    if (rc == 0 && !out->loopback && setup->insecure) {
+        rc = error_set(err, HAPAX_E_ARGUMENT, 0, "--insecure is for this host only, and %s is another",
+                       out->host);
+    }
+    return rc;
+}
+
+static int open_final(struct effects *e, hapax_error *err)
+{
+    struct slice url;
+    int rc = effects_cut(&url, &e->final_pointer, e->setup->final_url, err);
+    return rc != 0 ? HAPAX_E_ARGUMENT
+                   : effects_place_open(&e->final_place, &e->final_target, e->setup, url, err);
+}
+
 int effects_open(struct effects *out, const struct drill_setup *setup, struct wire *wire, const char *run_key,
                  const char *run_unique, hapax_error *err)
 {
     *out = (struct effects){
         .setup = setup, .wire = wire, .run_key = run_key, .run_unique = run_unique, .log = -1};
     buf_init(&out->log_rest, LINE_BYTES_MAX);
-    if (setup->counter.url == NULL) {
-        return 0;
+    int rc = setup->final_url != NULL ? open_final(out, err) : 0;
+    if (rc != 0 || setup->counter.url == NULL) {
+        return rc;
     }
     struct slice url;
-    int rc = effects_cut(&url, &out->pointer, setup->counter.url, err);
-    if (rc != 0) {
+    if (effects_cut(&url, &out->pointer, setup->counter.url, err) != 0) {
         return HAPAX_E_ARGUMENT;
     }
     if (slice_is_none(out->pointer)) {
         out->pointer = SLICE_LITERAL("");
     }
-    return wire_place_open(&out->place, &out->target, url, err);
+    return effects_place_open(&out->place, &out->target, setup, url, err);
 }
 
 void effects_close(struct effects *e)
@@ -103,8 +129,12 @@ int effects_get(struct buf *body, struct effects *e, struct wire_place *place, s
     if (shot.result != WIRE_ANSWERED) {
         rc = error_set(err, HAPAX_E_NOT_FOUND, 0, "%s", shot.detail);
     } else if (shot.head.status != 200) {
-        rc = error_set(err, HAPAX_E_NOT_FOUND, 0, "GET %.100s at %.60s is answered with %d", target.ptr,
-                       place->authority, shot.head.status);
+        const char *query =
+            memchr(target.ptr, '?', target.len); /* which may hold what is nobody's business */
+        size_t shown = query != NULL ? (size_t)(query - target.ptr) : target.len;
+        rc = error_set(err, HAPAX_E_NOT_FOUND, 0, "GET %.*s at %.60s is answered with %d",
+                       (int)(shown < PATH_SHOWN_MAX ? shown : PATH_SHOWN_MAX), target.ptr, place->authority,
+                       shot.head.status);
     } else {
         rc = buf_append_slice(body, buf_slice(&shot.body));
     }

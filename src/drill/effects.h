@@ -11,15 +11,23 @@ struct effects {
     struct wire_place place; /* of the URL */
     struct slice target;     /* without the fragment */
     struct slice pointer;
-    const char *run_key;    /* what this run's keys begin with; log only */
-    const char *run_unique; /* and its unique numbers */
-    int log;                /* its descriptor, -1: not there yet */
+    struct wire_place final_place; /* where events lead to: of --final-url, if there is one */
+    struct slice final_target;     /* a template */
+    struct slice final_pointer;    /* SLICE_NONE: the whole document */
+    const char *run_key;           /* what this run's keys begin with; log only */
+    const char *run_unique;        /* and its unique numbers */
+    int log;                       /* its descriptor, -1: not there yet */
     bool log_begun;
     int64_t log_lines;   /* that counted, so far */
     struct buf log_rest; /* an incomplete line */
 };
 
-/* 0; HAPAX_E_ARGUMENT or HAPAX_E_NOT_FOUND as wire_place_open(), or for a pointer. effects_close() in every case. */
+/* wire_place_open(), for every URL of a setup: HAPAX_E_ARGUMENT also when it is not this host and the setup does not
+ * allow another one, or one whose certificate nobody checks. */
+int effects_place_open(struct wire_place *out, struct slice *target, const struct drill_setup *setup,
+                       struct slice url, hapax_error *err);
+
+/* 0; HAPAX_E_ARGUMENT or HAPAX_E_NOT_FOUND as effects_place_open(), or for a pointer. effects_close() in every case. */
 int effects_open(struct effects *out, const struct drill_setup *setup, struct wire *wire, const char *run_key,
                  const char *run_unique, hapax_error *err);
 void effects_close(struct effects *e);

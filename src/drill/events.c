@@ -113,19 +113,14 @@ static int final_target(struct buf *out, const char *unique, struct slice target
 static int read_state(struct buf *out, struct trial *t, hapax_error *err)
 {
     const char *unique = t->operations[0].unique;
-    struct wire_place place;
-    struct slice url;
-    struct slice pointer;
-    struct slice target;
+    struct effects *e = &t->d->effects;
     struct buf filled;
     struct buf body;
     buf_init(&filled, STATE_BYTES_MAX);
     buf_init(&body, DRILL_BODY_BYTES_MAX);
-    int rc = effects_cut(&url, &pointer, t->d->setup->final_url, err);
-    rc = rc != 0 ? rc : wire_place_open(&place, &target, url, err);
-    rc = rc != 0 ? rc : final_target(&filled, unique, target);
-    rc = rc != 0 ? rc : effects_get(&body, &t->d->effects, &place, buf_slice(&filled), err);
-    rc = rc != 0 ? rc : normalise(out, buf_slice(&body), pointer, unique, err);
+    int rc = final_target(&filled, unique, e->final_target);
+    rc = rc != 0 ? rc : effects_get(&body, e, &e->final_place, buf_slice(&filled), err);
+    rc = rc != 0 ? rc : normalise(out, buf_slice(&body), e->final_pointer, unique, err);
     buf_free(&filled);
     buf_free(&body);
     return rc;
