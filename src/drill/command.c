@@ -59,21 +59,20 @@ static bool read_output(int from, struct buf *out)
     return n < 0;
 }
 
-static int verdict(const char *command, int status, hapax_error *err)
+/* Commands hold passwords, and messages get into reports: none shows a command. */
+static int verdict(int status, hapax_error *err)
 {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return 0;
     }
     if (WIFEXITED(status)) {
-        return error_set(err, HAPAX_E_SYSTEM, 0, "the command ended with exit code %d: %.150s",
-                         WEXITSTATUS(status), command);
+        return error_set(err, HAPAX_E_SYSTEM, 0, "a command ended with exit code %d", WEXITSTATUS(status));
     }
-    return error_set(err, HAPAX_E_SYSTEM, 0, "the command was ended by signal %d: %.150s", WTERMSIG(status),
-                     command);
+    return error_set(err, HAPAX_E_SYSTEM, 0, "a command was ended by signal %d", WTERMSIG(status));
 }
 
-static int await(pid_t pid, const char *command, int from, struct buf *out, int64_t timeout_ms,
-                 const volatile sig_atomic_t *stop, hapax_error *err)
+static int await(pid_t pid, int from, struct buf *out, int64_t timeout_ms, const volatile sig_atomic_t *stop,
+                 hapax_error *err)
 {
     int64_t end = clock_mono_ms() + timeout_ms;
     int wait_ms = POLL_MS_FIRST;
@@ -84,7 +83,7 @@ static int await(pid_t pid, const char *command, int from, struct buf *out, int6
             kill(-pid, SIGKILL);
             waitpid(pid, &status, 0);
             return stopped ? error_set(err, HAPAX_E_CANCELED, 0, "interrupted")
-                           : error_set(err, HAPAX_E_TIMEOUT, 0, "the command took too long: %.150s", command);
+                           : error_set(err, HAPAX_E_TIMEOUT, 0, "a command took too long");
         }
         struct pollfd pipe_end = {.fd = from, .events = POLLIN};
         poll(&pipe_end, 1, wait_ms);
@@ -96,7 +95,7 @@ static int await(pid_t pid, const char *command, int from, struct buf *out, int6
     if (from >= 0) {
         (void)read_output(from, out);
     }
-    return verdict(command, status, err);
+    return verdict(status, err);
 }
 
 int command_run(const char *command, struct buf *out, int64_t timeout_ms, const volatile sig_atomic_t *stop,
@@ -114,7 +113,7 @@ int command_run(const char *command, struct buf *out, int64_t timeout_ms, const 
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
     }
     if (rc == 0) {
-        rc = await(pid, command, ends[0], out, timeout_ms, stop, err);
+        rc = await(pid, ends[0], out, timeout_ms, stop, err);
     }
     if (out != NULL) {
         close(ends[0]);

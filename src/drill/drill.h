@@ -3,7 +3,8 @@
  *
  * The report is plain data: whoever prints it (text, JSON, JUnit, TAP, HTML) reads nothing else. Invariants of every
  * text in it: valid UTF-8, one line, no control characters; whatever came from the network or the command line was
- * escaped when the report was made. Values of headers that hold credentials are not in it. */
+ * escaped when the report was made. No credential of the command line is in it: a header's value only where its name
+ * is known to be harmless, of a URL's parameters none whose name sounds secret, no command. */
 #ifndef DRILL_DRILL_H
 #define DRILL_DRILL_H
 
@@ -65,8 +66,9 @@ struct drill_case {
     int64_t effects_seen;                /* -1: unknown, or none were counted */
     const struct drill_status *statuses; /* in order of status */
     size_t status_count;
-    unsigned requests;   /* to the endpoint */
-    const char *curl;    /* a shell command that does it again; "" when nothing was sent */
+    unsigned requests; /* to the endpoint */
+    const char
+        *curl; /* a shell command that does it again; "" when nothing was sent, or it would be too long */
     int64_t duration_ms; /* 0 when nothing was sent */
 };
 
@@ -75,7 +77,7 @@ struct drill_report {
     const char *method;
     const char *target;  /* the URL, without a password */
     const char *profile; /* "draft" */
-    const char *counter; /* how effects are counted: an URL, a command, a file */
+    const char *counter; /* how effects are counted: a URL, "a command", a file */
     int64_t started_wall_ms;
     int64_t duration_ms;
     uint64_t seed;

@@ -61,12 +61,15 @@ int request_write(struct buf *out, size_t *cut, const struct drill_setup *s, con
                   const struct operation *op, struct slice authority, struct slice target);
 
 /* One `curl` command; $K and $U stand for key and unique number. With `lost`, one that gives up: before the answer
- * (DRILL_REPLY_LOST) or in the middle of the request (DRILL_REQUEST_LOST). */
+ * (DRILL_REPLY_LOST) or in the middle of the request (DRILL_REQUEST_LOST). HAPAX_E_LIMIT also for a body that is too
+ * large to be shown and in no file. */
 int request_write_curl(struct buf *out, const struct drill_setup *s, const struct payloads *p,
                        const struct operation *op, const char *url, enum drill_delivery lost);
 /* "K=...; " and "U=...; ", where the operation's request uses them. */
 int request_write_key_variable(struct buf *out, const struct drill_setup *s, const struct operation *op);
 int request_write_unique_variable(struct buf *out, const struct drill_setup *s, const struct operation *op);
+/* A URL for people: values of query parameters that may be credentials are "...". */
+int request_show_url(struct buf *out, struct slice url);
 /* The command that reads the final state of events. */
 int request_write_final(struct buf *out, const struct drill_setup *s, const struct operation *op);
 

@@ -40,19 +40,7 @@ static int check_setup(const struct drill_setup *s, hapax_error *err)
 
 static int open_place(struct drill *d, enum drill_place place, const char *url, hapax_error *err)
 {
-    struct wire_place *p = &d->places[place];
-    int rc = wire_place_open(p, &d->targets[place], slice_text(url), err);
-    if (rc == 0 && !p->loopback && !d->setup->remote) {
-        rc = error_set(
-            err, HAPAX_E_ARGUMENT, 0,
-            "%s is not this host: say --yes-remote if you may send duplicates and broken requests there",
-            p->host);
-    }
-    if (rc == 0 && !p->loopback && d->setup->insecure) {
-        rc = error_set(err, HAPAX_E_ARGUMENT, 0, "--insecure is for this host only, and %s is another",
-                       p->host);
-    }
-    return rc;
+    return effects_place_open(&d->places[place], &d->targets[place], d->setup, slice_text(url), err);
 }
 
 static int open_tls(struct drill *d, hapax_error *err)
@@ -106,6 +94,18 @@ static const char *keep(struct drill_report *r, const char *text)
     }
     buf_free(&shown);
     return kept.ptr;
+}
+
+static const char *keep_url(struct drill_report *r, const char *url)
+{
+    struct buf text;
+    const char *kept = "";
+    buf_init(&text, TEXT_BYTES_MAX);
+    if (request_show_url(&text, slice_text(url)) == 0 && buf_append_byte(&text, '\0') == 0) {
+        kept = keep(r, text.ptr);
+    }
+    buf_free(&text);
+    return kept;
 }
 
 static void skip_case(struct drill_case *out, enum drill_verdict verdict, const char *why)
@@ -211,11 +211,11 @@ static void describe(struct drill *d)
     struct drill_report *r = d->report;
     r->version = HAPAX_VERSION;
     r->method = keep(r, s->method);
-    r->target = keep(r, s->url);
+    r->target = keep_url(r, s->url);
     r->profile = s->profile->name;
-    r->counter = keep(r, s->counter.url != NULL       ? s->counter.url
-                         : s->counter.command != NULL ? s->counter.command
-                                                      : s->counter.log);
+    r->counter = s->counter.url != NULL       ? keep_url(r, s->counter.url)
+                 : s->counter.command != NULL ? "a command"
+                                              : keep(r, s->counter.log);
     r->seed = s->seed;
     r->times = s->times;
     r->started_wall_ms = clock_wall_ms();

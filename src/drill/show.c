@@ -14,8 +14,9 @@ static const char *url_of(const struct trial *t, unsigned operation)
 
 static void keep_code(struct trial *t, int rc)
 {
-    if (rc == HAPAX_E_LIMIT) { /* a line that nobody would paste */
+    if (rc == HAPAX_E_LIMIT) { /* a line that nobody would paste; half of one would mislead */
         buf_clear(&t->curl);
+        t->curl.len_max = 0;
     } else if (rc != 0 && t->rc == 0) {
         t->rc = error_code(&t->d->err, rc);
     }
@@ -56,7 +57,9 @@ void curl_final(struct trial *t, unsigned operation)
 
 void curl_command(struct trial *t, const char *command)
 {
-    keep_code(t, buf_append_text(&t->curl, command));
+    /* Commands hold passwords as often as headers do. */
+    bool reset = command == t->d->setup->reset_command;
+    keep_code(t, buf_append_text(&t->curl, reset ? "sh -c \"$RESET_CMD\"" : "sh -c \"$RESTART_CMD\""));
 }
 
 void curl_text(struct trial *t, const char *format, ...)

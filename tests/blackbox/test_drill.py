@@ -141,6 +141,11 @@ def test_only_what_is_named_is_run(endpoint):
     (["POST", "http://192.0.2.1/", "--effect-cmd", "echo 1"], "--yes-remote"),
     (["POST", "http://127.0.0.1:1/", "--other-url", "http://192.0.2.1/", "--effect-cmd", "echo 1"], "--yes-remote"),
     (["POST", "https://192.0.2.1/", "--yes-remote", "--insecure", "--effect-cmd", "echo 1"], "--insecure"),
+    (["POST", "http://127.0.0.1:1/", "--effect-url", "http://192.0.2.1/#/n"], "--yes-remote"),
+    (["POST", "http://127.0.0.1:1/", "--effect-cmd", "echo 1", "--final-url", "http://192.0.2.1/"], "--yes-remote"),
+    (["POST", "http://127.0.0.1:1/", "--yes-remote", "--insecure", "--effect-url", "https://192.0.2.1/#/n"], "--insecure"),
+    (["POST", "http://127.0.0.1:1/", "--yes-remote", "--insecure", "--effect-cmd", "echo 1", "--final-url",
+      "https://192.0.2.1/"], "--insecure"),
     (["POST", "http://127.0.0.1:1/", "--effect-cmd", "echo 1", "-H", "no colon"], "Name: value"),
     (["POST", "http://127.0.0.1:1/", "--effect-cmd", "echo 1", "-H", "Content-Length: 5"], "own business"),
     (["POST", "http://127.0.0.1:1/", "--effect-cmd", "echo 1", "-d", "@/no/such/file"], "can't read"),
@@ -252,12 +257,12 @@ def test_https_is_verified_unless_told_otherwise(tmp_path):
 def test_credentials_are_in_no_report(tmp_path, naive):
     files = {name: tmp_path / name for name in ("junit", "tap", "html")}
     more = [word for name, path in files.items() for word in (f"--{name}", path)]
-    secrets = ["-H", "Authorization: Bearer hush-1", "-H", "X-Api-Key: hush-2", "--tenant-header", "Authorization: Bearer hush-3",
+    secrets = ["-H", "Authorization: Bearer hush-1", "-H", "apikey: hush-2", "--tenant-header", "Authorization: Bearer hush-3",
                "--effect-header", "Authorization: Bearer hush-4"]
     only = ["--only", "once.read.*,keys.*"]
     text = against(naive, "-e", naive.counter, *secrets, *only, *more, code=1)
     data = against(naive, "-e", naive.counter, *secrets, *only, "--json", code=1)
-    seen = {v for r in naive.requests for v in r.all("Authorization") + r.all("X-Api-Key")}
+    seen = {v for r in naive.requests for v in r.all("Authorization") + r.all("apikey")}
     assert seen == {"Bearer hush-1", "hush-2", "Bearer hush-3", "Bearer hush-4"}
     for output in [text.stdout, text.stderr, data.stdout, data.stderr, *(p.read_text() for p in files.values())]:
         assert "hush" not in output

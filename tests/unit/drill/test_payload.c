@@ -7,7 +7,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -208,8 +210,19 @@ static void another_tenant_replaces_the_first_ones_line(void **state)
 static void shell_lines_hold_no_credentials(void **state)
 {
     (void)state;
-    static const char *const names[] = {"Authorization", "Cookie", "X-Api-Key", "x-auth-token",
-                                        "Client-Secret"};
+    static const char *const names[] = {"Authorization",
+                                        "Cookie",
+                                        "X-Api-Key",
+                                        "x-auth-token",
+                                        "Client-Secret",
+                                        "apikey",
+                                        "X-Auth",
+                                        "X-Access-Key",
+                                        "X-Session",
+                                        "1-odd",
+                                        "X-Who-I-Am",
+                                        "od`touch x`d$(id)",
+                                        "Ocp-Apim-Subscription-Key"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct drill_setup s = setup_of("x");
         struct payloads p;
@@ -228,6 +241,177 @@ static void shell_lines_hold_no_credentials(void **state)
     }
 }
 
+static void urls_show_no_credentials(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *url;
+        const char *shown;
+        const char *word;
+    } cases[] = {
+        {"http://a/b", "http://a/b", " http://a/b"},
+        {"http://a/?x=1&api_key=hush&y=2#/n", "http://a/?x=1&api_key=...&y=2#/n",
+         " 'http://a/?x=1&api_key='\"$API_KEY\"'&y=2#/n'"},
+        {"http://a/?token=hush", "http://a/?token=...", " 'http://a/?token='\"$TOKEN\""},
+        {"http://a/?key={key}&x-sig=hush#&key=n", "http://a/?key={key}&x-sig=...#&key=n",
+         " 'http://a/?key='\"$K\"'&x-sig='\"$X_SIG\"'#&key=n'"},
+        {"http://a/?key", "http://a/?key", " 'http://a/?key'"},
+        {"http://a/[1]", "http://a/[1]", " -g -X POST 'http://a/[1]'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct drill_setup s = setup_of("");
+        struct payloads p;
+        struct buf out;
+        struct operation op = {.key = "k", .unique = "1"};
+        buf_init(&out, 1U << 16);
+        assert_int_equal(payloads_make(&p, &s, &arena), 0);
+        assert_int_equal(request_show_url(&out, slice_text(cases[i].url)), 0);
+        assert_int_equal(buf_append_byte(&out, '\0'), 0);
+        assert_string_equal(out.ptr, cases[i].shown);
+        buf_clear(&out);
+        assert_int_equal(request_write_curl(&out, &s, &p, &op, cases[i].url, DRILL_READ), 0);
+        assert_int_equal(buf_append_byte(&out, '\0'), 0);
+        assert_int_equal(times_in(out.ptr, cases[i].word), 1);
+        assert_int_equal(times_in(out.ptr, "hush"), 0);
+        buf_free(&out);
+    }
+}
+
+/* --- Shell lines, as a shell takes them. --- */
+
+/* What `curl` would get: its arguments between brackets, then its standard input. */
+static struct slice run_line(const char *line)
+{
+    static char got[1U << 17];
+    static const char shell[] =
+        "curl() { printf '[%s]' \"$@\"; case \"$*\" in *@-*) cat;; esac; }; K=k-1; U=5; ";
+    size_t len = sizeof shell + strlen(line);
+    char *script = malloc(len);
+    assert_non_null(script);
+    snprintf(script, len, "%s%s", shell, line);
+    char path[] = "/tmp/hapax-line-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, script, len - 1), len - 1);
+    close(fd);
+    char command[sizeof path + 8];
+    snprintf(command, sizeof command, "sh %s", path);
+    FILE *pipe_end = popen(command, "r");
+    assert_non_null(pipe_end);
+    size_t n = fread(got, 1, sizeof got, pipe_end);
+    assert_int_equal(pclose(pipe_end), 0);
+    unlink(path);
+    free(script);
+    return slice_of(got, n);
+}
+
+static struct slice line_of(const struct drill_setup *s, const struct operation *op, enum drill_delivery lost)
+{
+    struct payloads p;
+    struct buf out;
+    buf_init(&out, 1U << 17);
+    assert_int_equal(payloads_make(&p, s, &arena), 0);
+    assert_int_equal(request_write_curl(&out, s, &p, op, s->url, lost), 0);
+    assert_int_equal(buf_append_byte(&out, '\0'), 0);
+    struct slice got = run_line(out.ptr);
+    buf_free(&out);
+    return got;
+}
+
+static bool ends_with(struct slice text, struct slice end)
+{
+    return text.len >= end.len && slice_equal(slice_from(text, text.len - end.len), end);
+}
+
+#define BODY(text, given)                                                                                    \
+    {                                                                                                        \
+        {text, sizeof(text) - 1},                                                                            \
+        {                                                                                                    \
+            given, sizeof(given) - 1                                                                         \
+        }                                                                                                    \
+    }
+
+static void a_body_comes_out_of_a_shell_as_it_went_in(void **state)
+{
+    (void)state;
+    static const struct slice bodies[][2] = {
+        BODY("a=1", "[--data-raw][a=1]"),
+        BODY("@/etc/passwd", "[--data-raw][@/etc/passwd]"),
+        BODY("x='; exit 3; #", "[--data-raw][x='; exit 3; #]"),
+        BODY("$HOME `id` \\ \"q\" %d", "[--data-raw][$HOME `id` \\ \"q\" %d]"),
+        BODY("{\"k\":\"{key}\",\"u\":{unique}}", "[--data-raw][{\"k\":\"k-1\",\"u\":5}]"),
+        BODY("-n 'a'\n%s \\n {key}{unique} $(exit 3)\n\n", "@-]-n 'a'\n%s \\n k-15 $(exit 3)\n\n"),
+        BODY("nul\0and\0011\t\xC3\xA9\xFF", "@-]nul\0and\0011\t\xC3\xA9\xFF"),
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        struct drill_setup s = setup_of("");
+        struct operation op = {.key = "k", .unique = "1"};
+        s.body = bodies[i][0];
+        assert_true(ends_with(line_of(&s, &op, DRILL_READ), bodies[i][1]));
+    }
+}
+
+static void headers_come_out_of_a_shell_as_they_went_in(void **state)
+{
+    (void)state;
+    struct drill_setup s = setup_of("");
+    struct operation op = {.key = "k", .unique = "1"};
+    s.key_header = "Key'`exit 3`$(exit 3)";
+    s.headers[s.header_count++] =
+        (struct header){SLICE_LITERAL("a'`exit 3`"), SLICE_LITERAL("{unique}'\\\xC3\xA9`exit 3`")};
+    s.headers[s.header_count++] = (struct header){SLICE_LITERAL("accept"), SLICE_LITERAL("a'b")};
+    s.headers[s.header_count++] = (struct header){SLICE_LITERAL("empty"), SLICE_LITERAL("")};
+    assert_true(
+        ends_with(line_of(&s, &op, DRILL_READ),
+                  SLICE_LITERAL("[-H][Key'`exit 3`$(exit 3): \"k-1\"][-H][a'`exit 3`: 5'\\\xC3\xA9`exit "
+                                "3`][-H][accept: a'b][-H][empty;]")));
+}
+
+static void a_large_body_is_read_from_its_file_or_there_is_no_line(void **state)
+{
+    (void)state;
+    static char body[20000];
+    char path[] = "/tmp/hapax-body-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    memset(body, 'a', sizeof body - 1);
+    memcpy(body + 10, "{unique}", 8);
+    assert_int_equal(write(fd, body, sizeof body - 1), sizeof body - 1);
+    close(fd);
+    struct drill_setup s = setup_of(body);
+    struct operation op = {.key = "k", .unique = "1"};
+    s.body_file = path;
+    struct slice got = line_of(&s, &op, DRILL_READ);
+    const char *begin = memmem(got.ptr, got.len, "@-]aaaaaaaaaa5aaaa", 18);
+    assert_non_null(begin);
+    assert_int_equal(got.ptr + got.len - begin, 3 + sizeof body - 1 - 7);
+    unlink(path);
+    struct payloads p;
+    struct buf out;
+    buf_init(&out, 1U << 17);
+    assert_int_equal(payloads_make(&p, &s, &arena), 0);
+    op.body = slice_of(body, sizeof body - 2); /* an event's */
+    assert_int_equal(request_write_curl(&out, &s, &p, &op, s.url, DRILL_READ), HAPAX_E_LIMIT);
+    buf_free(&out);
+}
+
+static void the_unique_number_is_set_wherever_it_may_be_used(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct drill_setup s = setup_of("a");
+        struct operation op = {.key = "k", .unique = "1"};
+        struct buf out;
+        buf_init(&out, 4096);
+        s.other_body = i == 0 ? SLICE_LITERAL("{unique}") : SLICE_NONE;
+        s.tenant.value = i == 1 ? SLICE_LITERAL("t-{unique}") : SLICE_NONE;
+        s.other_url = i == 2 ? "http://a/{unique}" : NULL;
+        assert_int_equal(request_write_unique_variable(&out, &s, &op), 0);
+        assert_int_equal(out.len > 0, i < 3);
+        buf_free(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +422,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_take_every_form, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_tenant_replaces_the_first_ones_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(shell_lines_hold_no_credentials, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(urls_show_no_credentials, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_body_comes_out_of_a_shell_as_it_went_in, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(headers_come_out_of_a_shell_as_they_went_in, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_large_body_is_read_from_its_file_or_there_is_no_line, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_unique_number_is_set_wherever_it_may_be_used, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("drill_payload", tests, NULL, NULL);
 }
