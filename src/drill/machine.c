@@ -242,6 +242,17 @@ static bool may_send(struct trial *t)
     return t->rc == 0;
 }
 
+static void launch(struct trial *t, struct flight *f, unsigned operation, enum phase phase,
+                   enum drill_delivery delivery, struct slice bytes)
+{
+    struct drill *d = t->d;
+    d->requests++;
+    f->sent = &t->sent[t->sent_count++];
+    *f->sent = (struct sent){.operation = operation, .phase = phase};
+    shot_start(&d->wire, &f->shot, &d->places[t->operations[operation].place], bytes, delivery,
+               strcmp(d->setup->method, "HEAD") == 0, d->setup->timeout_ms);
+}
+
 void flight_start(struct trial *t, struct flight *f, unsigned operation, enum phase phase,
                   enum drill_delivery delivery)
 {
@@ -251,23 +262,27 @@ void flight_start(struct trial *t, struct flight *f, unsigned operation, enum ph
         return;
     }
     const struct operation *op = &t->operations[operation];
-    struct wire_place *place = &d->places[op->place];
     size_t cut = 0;
     buf_init(&f->bytes, REQUEST_BYTES_MAX);
-    int rc = request_write(&f->bytes, &cut, d->setup, &d->payloads, op, slice_text(place->authority),
-                           d->targets[op->place]);
+    int rc = request_write(&f->bytes, &cut, d->setup, &d->payloads, op,
+                           slice_text(d->places[op->place].authority), d->targets[op->place]);
     if (rc != 0) {
         buf_free(&f->bytes);
         fail(t, error_code(&d->err, rc));
         return;
     }
-    d->requests++;
-    f->sent = &t->sent[t->sent_count++];
-    *f->sent = (struct sent){.operation = operation, .phase = phase};
     struct slice bytes = buf_slice(&f->bytes);
     bytes.len = delivery == DRILL_REQUEST_LOST ? cut : bytes.len;
-    shot_start(&d->wire, &f->shot, place, bytes, delivery, strcmp(d->setup->method, "HEAD") == 0,
-               d->setup->timeout_ms);
+    launch(t, f, operation, phase, delivery, bytes);
+}
+
+/* The bytes of `other`, which must be there until this one is done: a crowd's large request exists once. */
+static void flight_start_like(struct trial *t, struct flight *f, const struct flight *other)
+{
+    *f = (struct flight){.sent = NULL};
+    if (other->sent != NULL && may_send(t)) {
+        launch(t, f, other->sent->operation, other->sent->phase, DRILL_READ, buf_slice(&other->bytes));
+    }
 }
 
 void flight_drive(struct trial *t, struct flight *f, enum shot_state state)
@@ -361,7 +376,11 @@ void trial_at_once(struct trial *t, unsigned operation, enum phase phase, unsign
         return;
     }
     for (unsigned i = 0; i < times; i++) {
-        flight_start(t, &flights[i], operation, phase, DRILL_READ);
+        if (i == 0) {
+            flight_start(t, &flights[i], operation, phase, DRILL_READ);
+        } else {
+            flight_start_like(t, &flights[i], &flights[0]);
+        }
         if (flights[i].sent != NULL) {
             shots[count++] = &flights[i].shot;
         }

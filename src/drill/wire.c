@@ -21,6 +21,7 @@
 #define NET_BYTES_MAX  (2U * DRILL_BODY_BYTES_MAX)
 #define IN_BYTES_MAX   (4U * READ_BYTES)
 #define LAST_BYTES_MAX 4096 /* a TLS record with one byte in it */
+#define QUIET_MS       20   /* the moment after which a TLS server has said what it says of itself */
 
 static void leave_live(struct wire *w, struct shot *s)
 {
@@ -49,7 +50,6 @@ static void end_shot(struct wire *w, struct shot *s, enum wire_result result, co
     buf_free(&s->in);
     s->state = SHOT_DONE;
     s->result = result;
-    s->ended_ms = clock_mono_ms();
     snprintf(s->detail, sizeof s->detail, "%s", detail);
 }
 
@@ -97,8 +97,7 @@ void shot_start(struct wire *w, struct shot *s, struct wire_place *place, struct
     buf_init(&s->body, DRILL_BODY_BYTES_MAX);
     answer_head_init(&s->head);
     answer_head_start(&s->head, LIMIT_ANSWER_HEAD_BYTES_MAX);
-    s->started_ms = clock_mono_ms();
-    s->deadline_ms = s->started_ms + CONNECT_MS;
+    s->deadline_ms = clock_mono_ms() + CONNECT_MS;
     if (bytes.len == 0 || w->live_count == WIRE_LIVE_MAX) {
         end_shot(w, s, WIRE_NO_CONNECTION, "too many connections at once");
         return;
@@ -128,9 +127,12 @@ static int encode(struct shot *s, struct buf *to, struct slice bytes)
 static void begin_writing(struct wire *w, struct shot *s)
 {
     s->state = SHOT_WRITING;
-    s->deadline_ms = clock_mono_ms() + s->timeout_ms;
+    s->quiet_ms = clock_mono_ms();
+    s->deadline_ms = s->quiet_ms + s->timeout_ms;
     struct slice first = slice_of(s->bytes.ptr, s->bytes.len - 1);
-    if (encode(s, &s->net, first) != 0 || encode(s, &s->last, slice_from(s->bytes, first.len)) != 0) {
+    s->out = s->tls == NULL ? first : SLICE_NONE;
+    if ((s->tls != NULL && encode(s, &s->net, first) != 0) ||
+        encode(s, &s->last, slice_from(s->bytes, first.len)) != 0) {
         end_shot(w, s, WIRE_NO_CONNECTION, "no memory for the request");
     }
 }
@@ -172,9 +174,21 @@ static void connected(struct wire *w, struct shot *s)
     }
 }
 
+static bool has_more(const struct shot *s)
+{
+    return s->out.len > 0 || s->net.len > 0;
+}
+
 /* false: the connection takes no more. */
 static bool flush(struct shot *s)
 {
+    while (s->out.len > 0) {
+        ssize_t n = send(s->fd, s->out.ptr, s->out.len, MSG_NOSIGNAL);
+        if (n < 0) {
+            return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+        }
+        s->out = slice_from(s->out, (size_t)n);
+    }
     while (s->net.len > 0) {
         ssize_t n = send(s->fd, s->net.ptr, s->net.len, MSG_NOSIGNAL);
         if (n < 0) {
@@ -189,17 +203,40 @@ static bool flush(struct shot *s)
 static bool acknowledged(const struct shot *s)
 {
     int left = 0;
-    return s->net.len == 0 && (ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0);
+    return !has_more(s) && (ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0);
 }
 
 static bool waits_for_acknowledgement(const struct shot *s)
 {
-    return (s->state == SHOT_WRITING || s->state == SHOT_LEAVING) && s->net.len == 0;
+    return (s->state == SHOT_WRITING || s->state == SHOT_LEAVING) && !has_more(s);
+}
+
+/* What a TLS server sends of itself is read and thrown away. */
+static bool drains(const struct shot *s)
+{
+    return s->tls != NULL && s->state > SHOT_SHAKING && s->delivery != DRILL_READ;
+}
+
+static void drain(struct shot *s)
+{
+    static char bytes[READ_BYTES]; /* one thread */
+    while (recv(s->fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+        s->quiet_ms = clock_mono_ms();
+    }
+}
+
+static bool is_quiet(struct shot *s)
+{
+    if (!drains(s)) {
+        return true;
+    }
+    drain(s);
+    return clock_mono_ms() - s->quiet_ms >= QUIET_MS;
 }
 
 static void note_progress(struct shot *s)
 {
-    if (s->state == SHOT_WRITING && acknowledged(s)) {
+    if (s->state == SHOT_WRITING && acknowledged(s) && is_quiet(s)) {
         s->state = SHOT_READY;
     } else if (s->state == SHOT_LEAVING && acknowledged(s)) {
         s->state = SHOT_OUT;
@@ -219,7 +256,6 @@ void shots_go(struct shot *const *shots, size_t n)
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < n; i++) {
         if (shots[i]->state == SHOT_LEAVING) {
-            shots[i]->out_ms = now;
             shots[i]->deadline_ms = now + shots[i]->timeout_ms;
             (void)buf_append_slice(&shots[i]->net, buf_slice(&shots[i]->last)); /* what did not fit */
             buf_clear(&shots[i]->last);
@@ -379,7 +415,7 @@ static bool reads(const struct shot *s)
 static short events_of(const struct shot *s)
 {
     int events = 0;
-    if (s->state == SHOT_CONNECTING || s->net.len > 0) {
+    if (s->state == SHOT_CONNECTING || has_more(s)) {
         events |= POLLOUT;
     }
     if (s->state != SHOT_CONNECTING && reads(s)) {
@@ -405,6 +441,7 @@ static void handle(struct wire *w, struct shot *s, short seen)
         return;
     }
     if (!taken) {
+        s->out = SLICE_NONE;
         buf_clear(&s->net); /* an answer may have come before the request was complete */
     }
     if (reads(s) && (seen & (POLLIN | POLLERR | POLLHUP)) != 0) {
@@ -480,6 +517,9 @@ void shots_drive(struct wire *w, struct shot *const *shots, size_t n, enum shot_
 
 void shot_lose(struct wire *w, struct shot *s)
 {
+    if (s->state != SHOT_DONE && drains(s)) {
+        drain(s); /* what lies unread would turn the close into a reset */
+    }
     end_shot(w, s, WIRE_LOST, "");
 }
 

@@ -8,7 +8,9 @@
  * connection is closed. That sends a FIN behind the request, so no byte of it can get lost; only when an answer
  * is there already does the kernel send a reset instead, and then the request was read. REQUEST_LOST: what
  * is sent ends inside the body that Content-Length announced (inside the head when there is no body), then the
- * connection is closed.
+ * connection is closed. Over TLS the server sends of itself, too (session tickets): for deliveries that are lost this is
+ * read and thrown away, and the last byte waits until nothing has come for a moment; else the close would reset the
+ * connection under the request.
  *
  * Limits: an answer's head LIMIT_ANSWER_HEAD_BYTES_MAX, its body DRILL_BODY_BYTES_MAX; every shot has a deadline. */
 #ifndef DRILL_WIRE_H
@@ -71,14 +73,14 @@ struct shot {
     struct tls_conn *tls;
     unsigned addresses_tried;
     enum shot_state state;
-    struct buf net; /* bytes for the socket */
+    struct slice out; /* of `bytes`, not in the socket yet; not with TLS */
+    struct buf net;   /* bytes for the socket, after `out` */
     struct buf last;
     struct buf in; /* read, not parsed */
     bool ended;    /* the server sends no more */
     int64_t deadline_ms;
     int64_t timeout_ms;
-    int64_t started_ms;
-    int64_t out_ms; /* the last byte left */
+    int64_t quiet_ms; /* since when nothing has come, nor a handshake been going on */
     /* The outcome, once DONE. */
     enum wire_result result;
     char detail[160];
@@ -86,7 +88,6 @@ struct shot {
     struct http_body framing;
     bool until_close;
     struct buf body;
-    int64_t ended_ms;
 };
 
 struct wire {

@@ -5,8 +5,10 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import threading
+import time
 
 import pytest
 from harness import HAPAX, PATIENCE_S, Answer, Upstream, wait_until
@@ -247,6 +249,32 @@ def test_https_is_verified_unless_told_otherwise(tmp_path):
         report(server, *only, "--ca", authority.path)
         report(server, *only, "--insecure")
         assert "TLS: " in against(server, "-e", server.counter, *only, code=5).stderr
+    finally:
+        server.close()
+
+
+class LateReader(Endpoint):
+    """Shakes hands at once, then takes its time. Notes whether connections were reset meanwhile."""
+
+    def __init__(self, **more):
+        self.errors = {}
+        super().__init__(**more)
+
+    def one(self, sock, reader):
+        time.sleep(0.1)
+        self.errors.setdefault(sock, sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        return super().one(sock, reader)
+
+
+def test_over_https_too_a_request_whose_reply_is_lost_arrives(tmp_path):
+    """The server speaks of itself there; what of that lies unread must not reset the connection under the request."""
+    authority = Authority(tmp_path, "authority")
+    server = LateReader(tls=server_context(authority.issue("good", "DNS:localhost")))
+    try:
+        found = report(server, "--only", "once.reply-lost.same.here.*", "--ca", authority.path)
+        arrived = [r for r in server.requests if r.target == "/orders"]
+        assert found["verdicts"]["holds"] == 4 and len(arrived) == found["requests"]
+        assert set(server.errors.values()) == {0}
     finally:
         server.close()
 
