@@ -11,7 +11,6 @@
 
 #define LINE_BYTES_MAX 80
 #define PLAN_ARENA_MAX (128U << 20)
-#define SEED_MAX       999999999999ULL
 
 /* --- while it runs ------------------------------------------------------------------------------- */
 
@@ -76,9 +75,13 @@ static int write_report(const struct cli_args *args, const struct drill_report *
     struct buf text;
     buf_init(&text, DRILL_REPORT_BYTES_MAX);
     int rc = write(&text, r);
-    rc = rc == 0               ? put(args, &text, path)
-         : rc == HAPAX_E_LIMIT ? CLI_FAILED
-                               : output_no_memory(args->command);
+    if (rc == HAPAX_E_LIMIT) {
+        output_message(args->command, "a report would be larger than %u MiB: run fewer cases, by --only",
+                       DRILL_REPORT_BYTES_MAX >> 20);
+        rc = CLI_FAILED;
+    } else {
+        rc = rc == 0 ? put(args, &text, path) : output_no_memory(args->command);
+    }
     buf_free(&text);
     return rc;
 }
@@ -109,14 +112,23 @@ static int write_reports(const struct cli_args *args, const struct drill_report 
     return rc;
 }
 
-/* Standard output holds one document. */
+/* Standard output holds one document; and a file that can't be written is told before minutes of work, not after. */
 static int check_outputs(const struct cli_args *args)
 {
     static const char *const options[] = {"junit", "tap", "html"};
     unsigned taken = cli_flag(args, "json") ? 1 : 0;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         const char *path = cli_text(args, options[i]);
-        taken += path != NULL && strcmp(path, "-") == 0;
+        bool is_stdout = path != NULL && strcmp(path, "-") == 0;
+        FILE *file = path != NULL && !is_stdout ? fopen(path, "ab") : NULL;
+        if (path != NULL && !is_stdout && file == NULL) {
+            output_message(args->command, "can't write %s: %s", path, strerror(errno));
+            return CLI_FAILED;
+        }
+        if (file != NULL) {
+            fclose(file);
+        }
+        taken += is_stdout;
     }
     return taken <= 1 ? CLI_OK : output_usage(args->command, "standard output can hold one report only");
 }
@@ -373,7 +385,7 @@ static const struct cli_option options[] = {
      .kind = CLI_NUMBER,
      .value = "N",
      .least = 0,
-     .most = SEED_MAX,
+     .most = DRILL_SEED_MAX,
      .help = "chooses the orders of events; keys are fresh in any case"},
     {.name = "ca",
      .kind = CLI_FILE,
@@ -427,9 +439,10 @@ const struct cli_command cmd_drill = {
         "or waiting while the first runs, then the first answer), stripe (bare keys that may be missing, 400 "
         "for another "
         "payload), webhook (duplicates get a success; bodies do not matter), queue (only effects count).\n\n"
-        "Values of headers that hold credentials are left out of reports; their curl lines have "
-        "$AUTHORIZATION and the "
-        "like instead. Exit code 0 only when everything that applies holds; 1 when anything is broken or "
+        "Reports hold no credentials: a header's value is shown only if its name is known to be harmless, a "
+        "parameter of a URL only if its name does not sound secret, a command never. Curl lines have "
+        "$AUTHORIZATION, $API_KEY, $RESTART_CMD and the like instead. Exit code 0 only when everything that "
+        "applies holds; 1 when anything is broken or "
         "inconclusive.",
     .options = options,
     .arguments = arguments,

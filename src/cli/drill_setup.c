@@ -15,7 +15,6 @@
 
 #define ARENA_BYTES_MAX ((DRILL_EVENTS_MAX + 2UL) * (DRILL_BODY_BYTES_MAX + 4096))
 #define PATH_BYTES_MAX  4096
-#define SEED_MAX        999999999999ULL
 
 /* --- files --------------------------------------------------------------------------------------- */
 

@@ -103,6 +103,16 @@ static const char *const exchange_headers[] = {
     "x-idempotency-",
     "x-idempotent-",
     "x-cache",
+    "x-envoy-",
+    "x-served-by",
+    "x-timer",
+    "x-cloud-trace-context",
+    "x-b3-",
+    "x-datadog-",
+    "x-vercel-id",
+    "fly-request-id",
+    "original-request",
+    "content-security-policy", /* its nonce */
 };
 
 bool answer_header_counts(const struct drill_setup *s, struct slice name)

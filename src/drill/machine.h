@@ -69,7 +69,6 @@ struct trial {
     int64_t effects; /* counted by this case; -1: not known */
     int64_t started_ms;
     enum drill_verdict verdict;
-    unsigned findings;
     struct buf why;
     struct buf curl;
     int rc;

@@ -109,7 +109,7 @@ static int write_changed(struct buf *out, const struct json *j, uint32_t at)
     } else if (rc == 0 && units_u64(&number, old) == 0 && number < UINT64_MAX) {
         rc = buf_append_u64(out, number + 1);
     } else if (rc == 0) {
-        rc = buf_append_text(out, slice_equal(old, SLICE_LITERAL("1")) ? "2" : "1");
+        rc = buf_append_text(out, "1"); /* it was no small whole number */
     }
     return rc != 0 ? rc : buf_append_slice(out, slice_from(j->text, n->end));
 }
@@ -155,8 +155,14 @@ int payloads_make(struct payloads *out, const struct drill_setup *setup, struct 
     struct slice plain;
     int rc = exchange(&plain, out->form[DRILL_SAME], placeholders, stand_ins, arena);
     struct json j;
-    if (rc == 0 && json_parse(&j, arena, plain, NULL) == 0) {
+    int parsed = rc != 0 ? rc : json_parse(&j, arena, plain, NULL);
+    if (parsed == 0) {
         return make_from_json(out, &j, arena);
+    }
+    if (parsed == HAPAX_E_LIMIT && rc == 0) {
+        out->why[DRILL_REORDERED] = "the body is too large to be taken apart";
+        out->why[DRILL_OTHER] = "the body is too large to be taken apart; say --other @FILE";
+        return 0;
     }
     out->why[DRILL_REORDERED] = "the body is not JSON";
     out->why[DRILL_OTHER] = "the body is not JSON; say --other @FILE";

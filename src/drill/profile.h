@@ -8,7 +8,6 @@
 
 struct drill_profile {
     const char *name;
-    const char *summary;
     bool quoted_keys;     /* "..." is a part of the header's value (RFC 8941 string) */
     bool answers_compare; /* a repeat gets the first answer: status, body, headers */
     bool statuses_count;  /* statuses outside of the lists below are findings */

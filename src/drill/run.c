@@ -172,6 +172,20 @@ static void look_once_more(struct drill *d)
     }
 }
 
+/* A run that can't come to its end is not begun. */
+static int check_requests(const struct drill *d, const struct plan_case *plan, size_t count, hapax_error *err)
+{
+    unsigned long requests = 0;
+    for (size_t i = 0; i < count; i++) {
+        requests += plan[i].not_applicable == NULL ? plan[i].requests : 0;
+    }
+    return requests <= d->setup->requests_max
+               ? 0
+               : error_set(err, HAPAX_E_ARGUMENT, 0,
+                           "the plan has %lu requests at least, and --requests-max allows %u", requests,
+                           d->setup->requests_max);
+}
+
 static int run_plan(struct drill *d, hapax_error *err)
 {
     struct drill_report *r = d->report;
@@ -179,6 +193,7 @@ static int run_plan(struct drill *d, hapax_error *err)
     size_t count = 0;
     int rc = payloads_make(&d->payloads, d->setup, &r->arena);
     rc = rc != 0 ? error_code(err, rc) : plan_make(&plan, &count, d->setup, &d->payloads, &r->arena, err);
+    rc = rc != 0 ? rc : check_requests(d, plan, count, err);
     struct drill_case *cases = rc == 0 ? arena_array(&r->arena, count, sizeof *cases) : NULL;
     if (rc == 0 && cases == NULL) {
         rc = error_code(err, HAPAX_E_MEMORY);

@@ -9,12 +9,9 @@
 
 #define DRILL_IGNORED_MAX       32
 #define DRILL_PATTERNS_MAX      32
-#define DRILL_SETTLE_MS         200
-#define DRILL_SETTLE_MAX_MS     10000
-#define DRILL_TIMEOUT_MS        30000
-#define DRILL_RECOVER_MS        30000
 #define DRILL_TIMES             8
 #define DRILL_ROUNDS            10
+#define DRILL_SEED_MAX          999999999999ULL
 #define DRILL_REQUESTS_MAX      5000
 #define DRILL_REPEAT_TIMES      100  /* of the long series and the large crowd */
 #define DRILL_COMMAND_BYTES_MAX 4096 /* of what a counting command prints */

@@ -322,11 +322,31 @@ def test_a_shell_line_does_it_again(naive, case, effects):
 # --- Ends ----------------------------------------------------------------------------------------------
 
 
-def test_it_sends_no_more_than_it_may(endpoint):
-    done = against(endpoint, "-e", endpoint.counter, "--requests-max", "30", "--json", code=1)
-    found = json.loads(done.stdout)
-    assert found["requests"] == 30 and "--requests-max" in found["stopped"]
-    assert len([r for r in endpoint.requests if r.target == "/orders"]) == 30
+def test_a_plan_that_is_too_large_is_not_begun(endpoint):
+    done = against(endpoint, "-e", endpoint.counter, "--requests-max", "30", "--json", code=2)
+    assert "--requests-max" in done.stderr and endpoint.requests == []
+
+
+class Busy(Endpoint):
+    """Has every duplicate wait, for ever."""
+
+    def respond(self, request):
+        return Answer(409) if request.get("Idempotency-Key") in self.done else super().respond(request)
+
+
+def test_it_sends_no_more_than_it_may():
+    server = Busy()
+    try:
+        found = report(server, "--only", "once.read.same.here.after", "--requests-max", "4", code=1)
+        assert found["requests"] == 4 and "--requests-max" in found["stopped"]
+        assert len([r for r in server.requests if r.target == "/orders"]) == 4
+    finally:
+        server.close()
+
+
+def test_a_report_that_can_not_be_written_is_told_at_once(endpoint, tmp_path):
+    done = against(endpoint, "-e", endpoint.counter, "--html", tmp_path / "no" / "such", code=1)
+    assert "can't write" in done.stderr and endpoint.requests == []
 
 
 def test_an_interruption_ends_it_with_what_was_found(endpoint):

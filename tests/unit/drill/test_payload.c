@@ -76,6 +76,29 @@ static void reordered_means_the_same_in_other_bytes(void **state)
     }
 }
 
+static void a_body_with_too_many_values_is_still_json(void **state)
+{
+    (void)state;
+    enum { VALUES = 1U << 19 };
+    char *body = malloc(2 * VALUES + 2);
+    assert_non_null(body);
+    memset(body, '1', 2 * VALUES + 1);
+    for (size_t i = 0; i <= VALUES; i++) {
+        body[2 * i] = i == 0 ? '[' : ',';
+    }
+    body[2 * VALUES] = ']';
+    body[2 * VALUES + 1] = '\0';
+    struct drill_setup s = setup_of(body);
+    struct payloads p;
+    struct arena small;
+    arena_init(&small, 4U << 20);
+    assert_int_equal(payloads_make(&p, &s, &small), 0);
+    assert_non_null(strstr(p.why[DRILL_REORDERED], "too large"));
+    assert_non_null(strstr(p.why[DRILL_OTHER], "too large"));
+    arena_free(&small);
+    free(body);
+}
+
 static void other_differs_in_one_value(void **state)
 {
     (void)state;
@@ -416,6 +439,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(reordered_means_the_same_in_other_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_body_with_too_many_values_is_still_json, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_differs_in_one_value, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_has_no_other_form_says_why, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_request_is_complete_and_says_its_length, set_up, tear_down),
