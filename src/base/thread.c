@@ -1,6 +1,8 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -19,6 +21,21 @@ struct attributes {
     uint64_t deadline_ns;
     uint64_t period_ns;
 };
+
+int thread_start(pthread_t *out, void *(*run)(void *ctx), void *ctx)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    static const int own_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    for (size_t i = 0; i < sizeof own_faults / sizeof *own_faults; i++) {
+        sigdelset(&all, own_faults[i]);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(out, NULL, run, ctx);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failure;
+}
 
 void thread_prompt(void)
 {

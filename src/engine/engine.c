@@ -81,7 +81,7 @@ static int start_keeper(struct engine *e, hapax_error *err)
     if (code != 0) {
         return code;
     }
-    int failure = pthread_create(&e->keeper, NULL, keep, e);
+    int failure = thread_start(&e->keeper, keep, e);
     if (failure != 0) {
         return error_set(err, HAPAX_E_SYSTEM, failure, "can't start the store's house-keeping thread");
     }

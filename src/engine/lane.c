@@ -470,7 +470,7 @@ out:
 
 int lane_start(struct lane *l, hapax_error *err)
 {
-    int failure = pthread_create(&l->thread, NULL, run, l);
+    int failure = thread_start(&l->thread, run, l);
     if (failure != 0) {
         return error_set(err, HAPAX_E_SYSTEM, failure, "can't start a lane's thread");
     }
