@@ -259,46 +259,21 @@ static int write_json(const struct call_report *report, const hapax_call_result 
 
 /* --- how to go on -------------------------------------------------------------------------------- */
 
-/* "  WHAT:  hapax keys VERB --store ... SCOPE KEY MORE", which works when it is pasted. */
-static void say_command(const struct call_report *report, const char *what, const char *verb,
-                        const char *scope, const char *key, const char *more)
-{
-    struct buf line;
-    buf_init(&line, HOME_STORE_OPTION_BYTES_MAX);
-    int rc = buf_printf(&line, "  %-22s hapax keys %s", what, verb);
-    rc = rc != 0 ? rc : home_store_option(&line, report->args, report->store);
-    rc = rc != 0 ? rc : buf_append_text(&line, more);
-    rc = rc != 0 ? rc : buf_append_byte(&line, ' ');
-    rc = rc != 0 ? rc : home_store_quote(&line, scope);
-    rc = rc != 0 ? rc : buf_append_byte(&line, ' ');
-    rc = rc != 0 ? rc : home_store_quote(&line, key);
-    rc = rc != 0 ? rc : buf_append_byte(&line, '\n');
-    struct buf shown;
-    buf_init(&shown, 4U * HOME_STORE_OPTION_BYTES_MAX);
-    if (rc == 0) {
-        struct slice text = buf_slice(&line);
-        text.len--;
-        if (output_escape(&shown, text) == 0) {
-            fprintf(stderr, "%.*s\n", SLICE_FORMAT(buf_slice(&shown)));
-        }
-    }
-    buf_free(&shown);
-    buf_free(&line);
-}
-
 static void say_look(const struct call_report *report, const hapax_call_result *r)
 {
     if (r->record_scope != NULL) {
-        say_command(report, "to look at it:", "show", r->record_scope, r->record_key, "");
+        home_store_say(report->args, report->store, "to look at it:", "keys show", r->record_scope,
+                       r->record_key);
     }
 }
 
 static void say_settle(const struct call_report *report, const hapax_call_result *r)
 {
     if (r->record_scope != NULL) {
-        say_command(report, "if it did not happen:", "resolve", r->record_scope, r->record_key,
-                    " --released");
-        say_command(report, "if it did:", "resolve", r->record_scope, r->record_key, " --done --status 200");
+        home_store_say(report->args, report->store, "if it did not happen:", "keys resolve --released",
+                       r->record_scope, r->record_key);
+        home_store_say(report->args, report->store, "if it did:", "keys resolve --done --status 200",
+                       r->record_scope, r->record_key);
     }
 }
 

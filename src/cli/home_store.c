@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -163,4 +164,26 @@ int home_store_option(struct buf *out, const struct cli_args *args, const char *
     }
     int rc = buf_append_text(out, " --store ");
     return rc != 0 ? rc : home_store_quote(out, uri);
+}
+
+void home_store_say(const struct cli_args *args, const char *uri, const char *what, const char *words,
+                    const char *scope, const char *key)
+{
+    struct buf line;
+    struct buf shown;
+    buf_init(&line, HOME_STORE_OPTION_BYTES_MAX);
+    buf_init(&shown, 4 * HOME_STORE_OPTION_BYTES_MAX);
+    int rc = home_store_quote(&line, program_invocation_name);
+    rc = rc != 0 ? rc : buf_printf(&line, " %s", words);
+    rc = rc != 0 ? rc : home_store_option(&line, args, uri);
+    rc = rc != 0 ? rc : buf_append_text(&line, scope[0] == '-' || key[0] == '-' ? " -- " : " ");
+    rc = rc != 0 ? rc : home_store_quote(&line, scope);
+    rc = rc != 0 ? rc : buf_append_byte(&line, ' ');
+    rc = rc != 0 ? rc : home_store_quote(&line, key);
+    rc = rc != 0 ? rc : output_escape(&shown, buf_slice(&line));
+    if (rc == 0) {
+        fprintf(stderr, "  %-25s %.*s\n", what, SLICE_FORMAT(buf_slice(&shown)));
+    }
+    buf_free(&line);
+    buf_free(&shown);
 }

@@ -40,4 +40,9 @@ int home_store_option(struct buf *out, const struct cli_args *args, const char *
 /* Append a word quoted for a POSIX shell: in single quotes, unless it is plain. 0, HAPAX_E_LIMIT or HAPAX_E_MEMORY. */
 int home_store_quote(struct buf *out, const char *word);
 
+/* Print a line to standard error: what it is for, and the command `words` (such as "keys show") of this program, as it
+ * was called, for a record of that store. It works when it is pasted; without memory there is no line. */
+void home_store_say(const struct cli_args *args, const char *uri, const char *what, const char *words,
+                    const char *scope, const char *key);
+
 #endif
