@@ -18,6 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { CODE_BY_SIGNAL = 128 };
+
 #define LEASE_MS_MIN    1000
 #define DURATION_MS_MAX (3650LL * 24 * 3600 * 1000)
 
@@ -102,32 +104,19 @@ static int fill_standard_streams(void)
 
 /* --- what is said -------------------------------------------------------------------------------- */
 
+/* Less important than what it is about: where nobody reads, it is left out, and nothing waits for it. */
 static void note(void *ctx, const char *text)
 {
     const struct job *j = ctx;
-    if (!cli_flag(j->args, "quiet")) {
+    bool has_room = poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, 0) != 0;
+    if (!cli_flag(j->args, "quiet") && has_room) {
         output_message(j->args->command, "%s", text);
     }
 }
 
-/* "  to look:   hapax keys show --store ... run KEY": as this program was called, to be pasted as it stands. */
-static void say_command(const struct job *j, const char *when, const char *words)
+static void say_command(const struct job *j, const char *what, const char *words)
 {
-    struct buf line;
-    buf_init(&line, HOME_STORE_OPTION_BYTES_MAX);
-    int rc = home_store_quote(&line, program_invocation_name);
-    rc = rc != 0 ? rc : buf_printf(&line, " %s", words);
-    rc = rc != 0 ? rc : home_store_option(&line, j->args, j->store);
-    rc = rc != 0 ? rc : buf_printf(&line, "%s " RUN_SCOPE " ", j->request.key[0] == '-' ? " --" : "");
-    rc = rc != 0 ? rc : home_store_quote(&line, j->request.key);
-    struct buf shown;
-    buf_init(&shown, 4 * HOME_STORE_OPTION_BYTES_MAX);
-    rc = rc != 0 ? rc : output_escape(&shown, buf_slice(&line));
-    if (rc == 0) {
-        fprintf(stderr, "  %-25s %.*s\n", when, SLICE_FORMAT(buf_slice(&shown)));
-    }
-    buf_free(&line);
-    buf_free(&shown);
+    home_store_say(j->args, j->store, what, words, RUN_SCOPE, j->request.key);
 }
 
 static void say_how_to_settle(const struct job *j)
@@ -173,6 +162,20 @@ static int say_busy(const struct job *j)
     output_message(j->args->command, "the command runs already for key %s, since %s: try again later%s",
                    j->request.key, begun, j->request.wait_ms == 0 ? ", or let it wait with --wait" : "");
     return CLI_TRY_LATER;
+}
+
+/* Nothing was executed, but its claim stays: the next run finds it unknown. */
+static void say_not_freed(const struct job *j)
+{
+    if (j->report.error.code != 0) {
+        output_message(
+            j->args->command,
+            "its key %s could not be freed: %s. The command was NOT started: settle it so, if the next run "
+            "does not know",
+            j->request.key, j->report.error.message);
+        say_command(j, "to look at the record:", "keys show");
+        say_command(j, "it was not started:", "keys resolve --released");
+    }
 }
 
 /* Nothing was executed: whose fault is it? */
@@ -242,6 +245,14 @@ static int executed(const struct job *j)
                  r->code);
         note((void *)j, text);
     }
+    if (r->cut_by != 0) {
+        output_message(
+            j->args->command,
+            "ended by signal %d (%s) before all of its output was taken; that it ended with exit code %d is "
+            "recorded",
+            r->cut_by, strsignal(r->cut_by), r->code);
+        return CODE_BY_SIGNAL + r->cut_by;
+    }
     return r->code;
 }
 
@@ -266,12 +277,14 @@ static int conclude(struct job *j)
         return say_unknown(j);
     case RUN_NOT_STARTED:
         output_message(j->args->command, "can't run %s: %s", j->request.argv[0], strerror(r->start_error));
+        say_not_freed(j);
         return r->code;
     case RUN_UNRECORDED:
         return say_unrecorded(j);
     case RUN_INTERRUPTED:
         output_message(j->args->command, "ended by signal %d (%s) before the command was started", r->signal,
                        strsignal(r->signal));
+        say_not_freed(j);
         return r->code;
     }
     return CLI_FAILED;
@@ -289,7 +302,9 @@ static int run_job(struct job *j)
     j->request.store_uri = j->store;
     hapax_error err = {0};
     if (run_once(&j->report, &j->request, &err) != 0) {
-        return say_error(j, &err);
+        rc = say_error(j, &err);
+        say_not_freed(j);
+        return rc;
     }
     rc = conclude(j);
     if (j->report.write_error != 0) {
@@ -417,10 +432,11 @@ const struct cli_command cmd_run = {
         "SIGUSR1 "
         "and SIGUSR2 are passed on to that group. When nobody reads its output any longer, it goes on. It "
         "gets "
-        "SIGKILL when hapax is killed; what it has started itself does not.\n\n"
-        "The exit code is the command's own, 128 and the signal's number when a signal ended it, 124 when "
-        "--timeout "
-        "did, 126 when it can't be executed, 127 when it is not found. Ours are 75 (try later: it runs, its "
+        "SIGKILL when hapax is killed, and so does the rest of that group.\n\n"
+        "The exit code is the command's own, 128 and the signal's number when a signal ended it, 124 when it "
+        "failed after --timeout "
+        "had ended it, 126 when it can't be executed, 127 when it is not found. Ours are 75 (try later: it "
+        "runs, its "
         "outcome "
         "is unknown, or its end could not be recorded), 4 (other words under this key), 2 (wrong usage) and "
         "5 (no "

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "run/guardian.h"
 #include "run/stream.h"
 #include "run/terminal.h"
 
@@ -18,16 +19,19 @@ enum { CODE_TIMED_OUT = 124, CODE_BY_SIGNAL = 128 };
 
 #define NEVER INT64_MAX
 
-/* A command that runs. Until the very end it is not reaped: so its number, which names its group, stays its own and
+/* A command that runs. Until its end is taken it is not reaped: so its number, which names its group, stays its own and
  * no signal can reach strangers. */
-struct attendance {
+struct run_attendance {
     const struct run_child_request *request;
     struct run_child_end *end;
     struct run_signals *signals;
     struct run_terminal terminal;
+    struct run_guardian guardian;
     pid_t pid;
     bool ended;
     bool warned_stop;
+    bool no_memory;          /* to keep what was read */
+    bool passing_on;         /* all that is left to do */
     int64_t timeout_mono_ms; /* when its time is over */
     int64_t kill_mono_ms;    /* when SIGKILL follows on SIGTERM */
     int64_t linger_mono_ms;  /* when what it left behind is waited for no longer */
@@ -35,7 +39,7 @@ struct attendance {
     struct run_stream streams[RUN_STREAMS];
 };
 
-static void note(const struct attendance *a, const char *text)
+static void note(const struct run_attendance *a, const char *text)
 {
     a->request->note(a->request->ctx, text);
 }
@@ -43,7 +47,7 @@ static void note(const struct attendance *a, const char *text)
 /* --- start --------------------------------------------------------------------------------------- */
 
 /* In the child, between fork and exec: only what a signal handler might do. */
-static _Noreturn void become(const struct attendance *a, pid_t parent, const int *outputs, int report)
+static _Noreturn void become(const struct run_attendance *a, pid_t parent, const int *outputs, int report)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -70,7 +74,7 @@ static void close_all(const int *fds, size_t n)
 }
 
 /* Fork and wait for the exec. *start_error is its errno; then there is no child any more. */
-static int start(struct attendance *a, int *start_error, hapax_error *err)
+static int start(struct run_attendance *a, int *start_error, hapax_error *err)
 {
     enum { REPORT = RUN_STREAMS, PIPES };
     int in[PIPES] = {-1, -1, -1};
@@ -86,6 +90,12 @@ static int start(struct attendance *a, int *start_error, hapax_error *err)
         in[i] = fds[0];
         out[i] = fds[1];
     }
+    int guarded = run_guardian_start(&a->guardian, err);
+    if (guarded != 0) {
+        close_all(in, PIPES);
+        close_all(out, PIPES);
+        return guarded;
+    }
     a->pid = fork();
     if (a->pid == 0) {
         become(a, parent, out, out[REPORT]);
@@ -93,9 +103,11 @@ static int start(struct attendance *a, int *start_error, hapax_error *err)
     int fork_error = errno;
     close_all(out, PIPES);
     if (a->pid < 0) {
+        run_guardian_dismiss(&a->guardian);
         close_all(in, PIPES);
         return error_set(err, HAPAX_E_SYSTEM, fork_error, "can't start a process: %s", strerror(fork_error));
     }
+    run_guardian_tell(&a->guardian, a->pid);
     ssize_t n;
     do {
         n = read(in[REPORT], start_error, sizeof *start_error);
@@ -108,13 +120,14 @@ static int start(struct attendance *a, int *start_error, hapax_error *err)
         *start_error = 0;
         return 0;
     }
+    run_guardian_dismiss(&a->guardian);
     waitpid(a->pid, NULL, 0);
     return 0;
 }
 
 /* --- attend -------------------------------------------------------------------------------------- */
 
-static void say_stopped(struct attendance *a, int number)
+static void say_stopped(struct run_attendance *a, int number)
 {
     if (number == SIGTTIN || number == SIGTTOU) {
         if (run_terminal_lend(&a->terminal, a->pid)) {
@@ -132,7 +145,7 @@ static void say_stopped(struct attendance *a, int number)
 }
 
 /* Has the command stopped or ended? */
-static void look(struct attendance *a)
+static void look(struct run_attendance *a)
 {
     siginfo_t info = {0};
     if (!a->ended && waitid(P_PID, (id_t)a->pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == a->pid) {
@@ -147,28 +160,35 @@ static void look(struct attendance *a)
     a->linger_mono_ms = clock_mono_ms() + RUN_LINGER_MS;
     a->timeout_mono_ms = NEVER;
     a->kill_mono_ms = NEVER;
+    run_guardian_dismiss(&a->guardian); /* what it has left behind on purpose may live */
     if (a->end->timed_out) {
         kill(-a->pid, SIGKILL); /* the rest of its group */
     }
     for (int i = 0; i < RUN_STREAMS; i++) {
-        run_stream_expect(&a->streams[i]);
+        a->no_memory = run_stream_drain(&a->streams[i]) != 0 || a->no_memory;
     }
     run_terminal_take(&a->terminal);
 }
 
-static void take_signals(struct attendance *a)
+/* After the command's end they are ours. */
+static void take_signals(struct run_attendance *a)
 {
+    look(a);
     for (int number; (number = run_signals_next(a->signals)) != 0;) {
-        if (number == SIGTSTP) {
+        if (a->ended && run_signals_ends(number)) {
+            a->end->ending_signal = a->end->ending_signal != 0 ? a->end->ending_signal : number;
+            a->linger_mono_ms = clock_mono_ms();
+        } else if (a->passing_on && number == SIGTSTP) {
+            raise(SIGSTOP);
+        } else if (number == SIGTSTP && !a->ended) {
             say_stopped(a, number);
         } else if (number != SIGCHLD && !a->ended) {
             kill(-a->pid, number);
         }
     }
-    look(a);
 }
 
-static void keep_deadlines(struct attendance *a)
+static void keep_deadlines(struct run_attendance *a)
 {
     int64_t now = clock_mono_ms();
     if (now >= a->timeout_mono_ms) {
@@ -189,82 +209,103 @@ static void keep_deadlines(struct attendance *a)
 }
 
 /* How long poll() may wait. */
-static int pause_ms(const struct attendance *a)
+static int pause_ms(const struct run_attendance *a)
 {
     enum { HOUR_MS = 3600 * 1000 };
     int64_t now = clock_mono_ms();
     int64_t next = a->timeout_mono_ms < a->kill_mono_ms ? a->timeout_mono_ms : a->kill_mono_ms;
     if (a->linger_mono_ms > now && a->linger_mono_ms < next) {
-        next = a->linger_mono_ms; /* once past, only a slow reader of ours is waited for */
+        next = a->linger_mono_ms; /* once past, only a reader is waited for that there was no memory for */
     }
     int64_t pause = next > now ? next - now : 0;
     return next == NEVER ? -1 : pause < HOUR_MS ? (int)pause : HOUR_MS;
 }
 
-/* One turn: wait for whatever is next, and act on it. */
-static int turn(struct attendance *a)
+/* One turn: wait for whatever is next, and act on it. False: there was nothing. */
+static bool turn(struct run_attendance *a, int wait_ms)
 {
     struct pollfd fds[RUN_STREAMS + 1] = {{.fd = a->signals->fd, .events = POLLIN}};
     for (int i = 0; i < RUN_STREAMS; i++) {
         fds[i + 1] = run_stream_wants(&a->streams[i]);
     }
-    int n = poll(fds, RUN_STREAMS + 1, pause_ms(a));
-    int code = 0;
+    int n = poll(fds, RUN_STREAMS + 1, wait_ms);
     for (int i = 0; i < RUN_STREAMS && n > 0; i++) {
-        int rc = run_stream_turn(&a->streams[i], fds[i + 1].revents);
-        code = rc != 0 ? rc : code;
+        a->no_memory = run_stream_turn(&a->streams[i], fds[i + 1].revents) != 0 || a->no_memory;
     }
     take_signals(a);
-    keep_deadlines(a);
-    return code;
+    return n != 0;
 }
 
-static bool is_over(struct attendance *a)
+static bool is_over(struct run_attendance *a)
 {
     bool open = false;
+    if (!a->ended) {
+        return false;
+    }
     for (int i = 0; i < RUN_STREAMS; i++) {
-        if (!run_stream_is_done(&a->streams[i])) {
+        if (!run_stream_is_read(&a->streams[i]) && a->end->ending_signal == 0) {
             return false;
         }
         open = open || a->streams[i].from >= 0;
     }
-    if (!a->ended) {
-        return false;
-    }
     if (open && clock_mono_ms() < a->linger_mono_ms) {
         return false;
     }
-    if (open) {
+    if (open && a->end->ending_signal == 0) {
         note(a, "the command has ended, but something it started still holds its output: not waiting for "
                 "that any longer");
     }
     return true;
 }
 
-static void attend(struct attendance *a)
+static void attend(struct run_attendance *a)
 {
     bool warned = false;
     while (!is_over(a)) {
-        if (turn(a) != 0 && !warned) {
+        turn(a, pause_ms(a));
+        keep_deadlines(a);
+        if (a->no_memory && !warned) {
             note(a, "there is no memory to keep more of the command's output");
             warned = true;
         }
     }
 }
 
-static void take_end(struct attendance *a)
+static void take_end(struct run_attendance *a)
 {
     int status = 0;
     while (waitpid(a->pid, &status, 0) < 0 && errno == EINTR) {
     }
     struct run_child_end *end = a->end;
     end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    end->code = end->timed_out     ? CODE_TIMED_OUT
+    bool succeeded = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    end->code = succeeded          ? 0 /* just in time: it says so itself */
+                : end->timed_out   ? CODE_TIMED_OUT
                 : end->signal != 0 ? CODE_BY_SIGNAL + end->signal
                                    : WEXITSTATUS(status);
     for (int i = 0; i < RUN_STREAMS; i++) {
-        int error = a->streams[i].error;
         end->written[i] = a->streams[i].written;
+        run_stream_close(&a->streams[i]);
+    }
+}
+
+void run_child_pass_on(struct run_child_end *end)
+{
+    struct run_attendance *a = end->attendance;
+    if (a == NULL || !a->ended) {
+        return;
+    }
+    a->passing_on = true;
+    while (
+        !(run_stream_is_flushed(&a->streams[RUN_STDOUT]) && run_stream_is_flushed(&a->streams[RUN_STDERR]))) {
+        bool told = end->ending_signal != 0;
+        if (!turn(a, told ? 0 : -1) && told) {
+            end->is_cut = true;
+            break;
+        }
+    }
+    for (int i = 0; i < RUN_STREAMS; i++) {
+        int error = a->streams[i].error;
         end->write_error = error != 0 && error != EPIPE ? error : end->write_error;
     }
 }
@@ -273,14 +314,16 @@ int run_child(struct run_child_end *out, const struct run_child_request *request
               hapax_error *err)
 {
     *out = (struct run_child_end){0};
-    struct attendance *a = calloc(1, sizeof *a);
+    struct run_attendance *a = calloc(1, sizeof *a);
     if (a == NULL) {
         return error_code(err, HAPAX_E_MEMORY);
     }
+    out->attendance = a;
     a->request = request;
     a->end = out;
     a->signals = signals;
     a->terminal = RUN_TERMINAL_NONE;
+    a->guardian = RUN_GUARDIAN_NONE;
     a->kill_mono_ms = NEVER;
     a->linger_mono_ms = NEVER;
     a->timeout_mono_ms = request->timeout_ms > 0 ? clock_mono_ms() + request->timeout_ms : NEVER;
@@ -295,10 +338,6 @@ int run_child(struct run_child_end *out, const struct run_child_request *request
         attend(a);
         take_end(a);
     }
-    for (int i = 0; i < RUN_STREAMS; i++) {
-        run_stream_close(&a->streams[i]);
-    }
-    free(a);
     return code;
 }
 
@@ -306,5 +345,10 @@ void run_child_end_free(struct run_child_end *end)
 {
     for (int i = 0; i < RUN_STREAMS; i++) {
         buf_free(&end->kept[i]);
+        if (end->attendance != NULL) {
+            run_stream_free(&end->attendance->streams[i]);
+        }
     }
+    free(end->attendance);
+    end->attendance = NULL;
 }

@@ -15,8 +15,11 @@
 
 /* More than the system lets a command line be. */
 #define CONTENT_BYTES_MAX (16U * 1024U * 1024U)
-/* Many processes of one instant wait for each other's commits on a file. */
-#define BUSY_MS 30000
+/* Many processes of one instant wait for each other's commits on a file; so long a wait is cut into pieces, between
+ * which signals are seen. */
+#define BUSY_MS       30000
+#define BUSY_SLICE_MS 5000
+#define BUSY_SLICES   (BUSY_MS / BUSY_SLICE_MS)
 
 enum { CODE_NOT_EXECUTABLE = 126, CODE_NOT_FOUND = 127, CODE_BY_SIGNAL = 128 };
 
@@ -44,6 +47,33 @@ int run_content(struct buf *out, char *const *argv)
     return rc;
 }
 
+/* --- the store ----------------------------------------------------------------------------------- */
+
+static bool is_file(const struct once *o)
+{
+    static const char scheme[] = "sqlite:";
+    return strncmp(o->request->store_uri, scheme, sizeof scheme - 1) == 0;
+}
+
+/* Has another process the file's lock? Then nothing was changed, and it may be tried again. */
+static bool is_locked(const struct once *o, int code, const hapax_error *err)
+{
+    enum { BUSY = 5, LOCKED = 6 }; /* SQLite's, whose numbers never change */
+    int system = err->system & 0xff;
+    return code == HAPAX_E_STORE && is_file(o) && (system == BUSY || system == LOCKED);
+}
+
+static int open_store(struct once *o, hapax_error *err)
+{
+    hapax_options options = {.size = sizeof options, .busy_ms = is_file(o) ? BUSY_SLICE_MS : BUSY_MS};
+    int slices = 0;
+    int code;
+    do {
+        code = hapax_open(&o->store, o->request->store_uri, &options, err);
+    } while (is_locked(o, code, err) && ++slices < BUSY_SLICES);
+    return code;
+}
+
 /* --- the claim ----------------------------------------------------------------------------------- */
 
 /* A signal that asks us to end before there is a command to pass it on to; 0: none. */
@@ -55,6 +85,21 @@ static int ending_signal(struct once *o)
         }
     }
     return 0;
+}
+
+/* Begin, and wait while the file is locked; but not when a signal comes: that the caller sees to. */
+static int begin_unlocked(struct once *o, const hapax_request *claim, hapax_result *result, hapax_error *err)
+{
+    for (int slices = 1;; slices++) {
+        int code = hapax_begin(o->store, claim, result, err);
+        if (!is_locked(o, code, err) || slices >= BUSY_SLICES) {
+            return code;
+        }
+        o->report->signal = ending_signal(o);
+        if (o->report->signal != 0) {
+            return code;
+        }
+    }
 }
 
 /* Begin until there is a verdict, the wait is over or a signal comes: then the report's signal is set. */
@@ -78,8 +123,11 @@ static int begin(struct once *o, hapax_result *result, hapax_error *err)
         if (o->report->signal != 0) {
             return 0;
         }
-        int code = hapax_begin(o->store, &claim, result, err);
+        int code = begin_unlocked(o, &claim, result, err);
         int64_t left = end_mono_ms - clock_mono_ms();
+        if (o->report->signal != 0) {
+            return 0; /* the key is as it was */
+        }
         if (code != 0 || result->verdict != HAPAX_IN_PROGRESS || left <= 0) {
             return code;
         }
@@ -120,8 +168,9 @@ static int settle_own(struct once *o, struct slice answer, hapax_error *err)
     return 0;
 }
 
-/* Complete with an answer, or release without one (SLICE_NONE). Tried again for as long as the claim may hold. */
-static int store_end(struct once *o, struct slice answer, hapax_error *err)
+/* Complete with an answer, or release without one (SLICE_NONE). Tried again for as long as the claim may hold, or until
+ * a signal asks us to end: then that is *number. */
+static int store_end(struct once *o, struct slice answer, int *number, hapax_error *err)
 {
     int64_t end_mono_ms = clock_mono_ms() + o->request->lease_ms;
     for (bool first = true;; first = false) {
@@ -130,7 +179,12 @@ static int store_end(struct once *o, struct slice answer, hapax_error *err)
         if (code == HAPAX_E_STALE && !slice_is_none(answer)) {
             code = settle_own(o, answer, err);
         }
-        if (!may_pass(code) || clock_mono_ms() >= end_mono_ms || ending_signal(o) != 0) {
+        if (!may_pass(code) || clock_mono_ms() >= end_mono_ms) {
+            return code;
+        }
+        int came = ending_signal(o);
+        if (came != 0) {
+            *number = came;
             return code;
         }
         if (first) {
@@ -144,7 +198,7 @@ static int store_end(struct once *o, struct slice answer, hapax_error *err)
     }
 }
 
-static int keep_end(struct once *o, const struct run_child_end *end, hapax_error *err)
+static int keep_end(struct once *o, struct run_child_end *end, hapax_error *err)
 {
     struct run_kept kept = {.code = end->code};
     for (int i = 0; i < RUN_STREAMS; i++) {
@@ -159,7 +213,7 @@ static int keep_end(struct once *o, const struct run_child_end *end, hapax_error
         kept.kept[RUN_STDOUT] = kept.kept[RUN_STDERR] = slice_of("", 0);
         code = run_kept_encode(&answer, &kept);
     }
-    code = code == 0 ? store_end(o, buf_slice(&answer), err) : error_code(err, code);
+    code = code == 0 ? store_end(o, buf_slice(&answer), &end->ending_signal, err) : error_code(err, code);
     buf_free(&answer);
     return code;
 }
@@ -228,15 +282,34 @@ static int execute(struct once *o, hapax_error *err)
                                                : CODE_NOT_EXECUTABLE;
     report->signal = end.signal;
     report->start_error = end.start_error;
-    report->write_error = end.write_error;
     report->attempt = o->claim.attempt;
-    report->end = started ? RUN_EXECUTED : RUN_NOT_STARTED;
-    int stored = keep ? keep_end(o, &end, &report->error) : store_end(o, SLICE_NONE, &report->error);
-    if (stored != 0 && code == 0) {
-        report->end = RUN_UNRECORDED;
+    hapax_error stored_err = {0};
+    int stored =
+        keep ? keep_end(o, &end, &stored_err) : store_end(o, SLICE_NONE, &end.ending_signal, &stored_err);
+    if (stored != 0) {
+        report->error = stored_err;
+        report->error.code = stored;
     }
+    report->end = !started ? RUN_NOT_STARTED : stored != 0 ? RUN_UNRECORDED : RUN_EXECUTED;
+    run_child_pass_on(&end); /* only now: our reader may take hours */
+    report->write_error = end.write_error;
+    report->cut_by = end.is_cut ? end.ending_signal : 0;
     run_child_end_free(&end);
     return code;
+}
+
+/* The claim is ours, but before the command was started we were asked to end. */
+static void back_out(struct once *o)
+{
+    int again = 0;
+    hapax_error err = {0};
+    int code = store_end(o, SLICE_NONE, &again, &err);
+    if (code != 0) {
+        o->report->error = err;
+        o->report->error.code = code;
+    }
+    o->report->end = RUN_INTERRUPTED;
+    o->report->code = CODE_BY_SIGNAL + o->report->signal;
 }
 
 static int act(struct once *o, hapax_error *err)
@@ -255,6 +328,11 @@ static int act(struct once *o, hapax_error *err)
     switch (result.verdict) {
     case HAPAX_FRESH:
         o->claim = result.claim;
+        report->signal = ending_signal(o); /* while the store was asked */
+        if (report->signal != 0) {
+            back_out(o);
+            return 0;
+        }
         return execute(o, err);
     case HAPAX_REPLAY:
     case HAPAX_ATTACHED:
@@ -286,14 +364,13 @@ int run_once(struct run_report *out, const struct run_request *request, hapax_er
         buf_free(&o.content);
         return error_code(err, code);
     }
-    code = run_signals_open(&o.signals, err);
+    code = open_store(&o, err); /* until there is something to lose, a signal ends us as it is */
+    code = code != 0 ? code : run_signals_open(&o.signals, err);
     if (code == 0) {
-        hapax_options options = {.size = sizeof options, .busy_ms = BUSY_MS};
-        code = hapax_open(&o.store, request->store_uri, &options, err);
-        code = code != 0 ? code : act(&o, err);
-        hapax_close(o.store);
+        code = act(&o, err);
         run_signals_close(&o.signals);
     }
+    hapax_close(o.store);
     buf_free(&o.content);
     return code;
 }

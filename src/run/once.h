@@ -42,9 +42,9 @@ enum run_end {
     RUN_BUSY,         /* somebody else's run goes on */
     RUN_MISMATCH,     /* the key was used for other words */
     RUN_UNKNOWN,      /* an earlier run was cut off */
-    RUN_NOT_STARTED,  /* no such command, or it can't be executed; the key is free */
+    RUN_NOT_STARTED,  /* no such command, or it can't be executed; the key is free, unless `error` is set */
     RUN_UNRECORDED,   /* executed now, but its end could not be recorded: `error` says why */
-    RUN_INTERRUPTED   /* a signal came before the command was started; the key is as it was */
+    RUN_INTERRUPTED /* a signal came before the command was started; the key is as it was, unless `error` is set */
 };
 
 struct run_report {
@@ -52,18 +52,21 @@ struct run_report {
     int code;             /* the command's: exit code; 128 + signal; 124 timed out; 126, 127 not started */
     int signal;           /* that ended the command, or came before it; 0: none */
     int start_error;      /* RUN_NOT_STARTED: errno */
+    int cut_by;           /* RUN_EXECUTED: a signal that came before all of its output was taken; 0: none */
     int write_error;      /* errno of a failed write to our own output; 0: none */
     uint32_t attempt;     /* of what was executed */
     int64_t claimed_ms;   /* RUN_REPEATED, RUN_BUSY, RUN_UNKNOWN: when the first run began */
     bool by_hand;         /* RUN_REPEATED: an operator has said so */
     struct run_kept kept; /* RUN_REPEATED: borrowed until run_report_free() */
     hapax_answer *answer; /* owned */
-    hapax_error error;    /* RUN_UNRECORDED */
+    hapax_error error; /* why the end of the claim could not be recorded; code 0: it was, or there was none */
 };
 
 /* Execute or repeat. SIGTERM, SIGINT and others are passed on to the command meanwhile; no other thread may run when it
- * is called. While the store can't be written at the end of the command, it is tried again for as long as a lease.
- * Results: 0 with a report, and those of hapax_open and hapax_begin: then nothing was executed. */
+ * is called. The end of the command is recorded as soon as it is known, then the rest of its output is written. While
+ * the store can't be written, it is tried again for as long as a lease.
+ * Results: 0 with a report, and those of hapax_open and hapax_begin, or of a process that can't be started: then
+ * nothing was executed; the report's `error` is set where the key could not be freed again. */
 int run_once(struct run_report *out, const struct run_request *request, hapax_error *err);
 void run_report_free(struct run_report *report);
 

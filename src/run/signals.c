@@ -42,7 +42,7 @@ void run_signals_restore(const struct run_signals *s)
 
 void run_signals_close(struct run_signals *s)
 {
-    run_signals_restore(s);
+    sigprocmask(SIG_SETMASK, &s->before, NULL);
     close(s->fd);
 }
 

@@ -392,7 +392,7 @@ def test_a_parent_that_ignores_its_children_does_not_matter(place, disposition):
 
 
 def test_a_timeout_ends_the_whole_group(place):
-    command = place.script("trap 'exit 0' TERM; (trap '' TERM; echo $$ > parent; while :; do sleep 0.02; done) & "
+    command = place.script("trap 'exit 1' TERM; (trap '' TERM; echo $$ > parent; while :; do sleep 0.02; done) & "
                            "echo $! > here; echo before; wait")
     start = place.start(*command, options=["--timeout", "1s"])
     grandchild = place.once_started(start)
@@ -426,15 +426,14 @@ def test_what_a_command_leaves_behind_is_not_waited_for(place):
 
 
 def test_a_late_reader_gets_all_of_it(place):
-    """More than our pipe and our buffer hold, from a command that is long gone, while something else holds its output
-    open."""
-    first = place.start(*place.script("sleep 1000 & echo $! > left; echo $$ > here; head -c 170000 /dev/zero"))
+    """More than our pipe holds, from a command that is long gone, while something else holds its output open."""
+    first = place.start(*place.script("sleep 1000 & echo $! > left; echo $$ > here; head -c 110000 /dev/zero"))
     pid = place.once_started(first)
     wait_for_end(pid)
     time.sleep(2.5)  # longer than it waits for what was left behind; only shows what a wrong one would cut
     done = finish(first)
     os.kill(int((place.folder / "left").read_text()), signal.SIGKILL)
-    assert (done.returncode, done.stdout) == (0, bytes(170000))
+    assert (done.returncode, done.stdout) == (0, bytes(110000))
 
 
 # --- cut off ---------------------------------------------------------------------------------------
