@@ -168,6 +168,16 @@ def test_events_need_a_fresh_state(tmp_path, endpoint):
     assert "--reset-cmd" in against(endpoint, *more, "--final-url", endpoint.url, code=2).stderr
 
 
+def test_a_final_state_that_can_not_be_read_is_told_without_its_query(tmp_path, endpoint):
+    for name in ("1", "2"):
+        (tmp_path / name).write_text('{"order":"{unique}"}')
+    found = report(endpoint, "--events", tmp_path, "--final-url", endpoint.url + "/state/{unique}?token=hush#/status",
+                   "--only", "events.twice", code=1)
+    case = found["by_id"]["events.twice"]
+    assert case["verdict"] == "inconclusive" and case["what"].endswith(f"at 127.0.0.1:{endpoint.port} is answered with 400")
+    assert case["what"].startswith("GET /state/") and "hush" not in json.dumps(found) and "$TOKEN" in case["curl"]
+
+
 # --- Counters ----------------------------------------------------------------------------------------
 
 
