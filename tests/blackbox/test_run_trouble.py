@@ -66,9 +66,8 @@ def test_both_outputs_on_a_pipe_that_nobody_reads_do_not_hold_up_a_timeout(place
     first = on_one_pipe(place, BOTH, "--timeout", "1s", "--keep-failures")
     wait_until(lambda: place.state() == "done", "its time is over")
     first.send_signal(signal.SIGTERM)
-    assert first.stdout.read(10)
     finish(first)
-    assert place.run(*place.script(BOTH), code=124).stdout
+    place.run(*place.script(BOTH), code=124)
 
 
 def test_a_terminal_that_nobody_reads_does_not_hold_up_a_timeout(place):
@@ -77,7 +76,6 @@ def test_a_terminal_that_nobody_reads_does_not_hold_up_a_timeout(place):
     os.close(theirs)
     wait_until(lambda: place.state() == "done", "its time is over")
     first.send_signal(signal.SIGTERM)
-    assert os.read(ours, 10)
     finish(first)
     os.close(ours)
 
