@@ -111,7 +111,9 @@ void case_key(struct trial *t)
         return;
     }
     trial_expect(t, o.accepted, o.accepted + o.silent);
-    if (t->effects < (int64_t)o.accepted && key->same_for_all && !two) {
+    if (t->effects < (int64_t)o.accepted && t->moving) {
+        trial_doubt(t, "effects still came when --settle-max was over: %lld so far", (long long)t->effects);
+    } else if (t->effects < (int64_t)o.accepted && key->same_for_all && !two) {
         trial_doubt(t, "it was accepted without an effect, perhaps because an earlier drill had used it; put "
                        "{unique} into "
                        "the body to tell");

@@ -29,6 +29,18 @@ static void end_first(struct trial *t, struct flight *a, enum drill_delivery del
     flight_land(t, a);
 }
 
+/* "After" is when the first one has taken effect; one that was cut never may, however long it takes. */
+static void count_first(struct trial *t, enum drill_delivery delivery)
+{
+    if (delivery == DRILL_REQUEST_LOST) {
+        effects_sleep(t->d->setup, t->d->normal_ms);
+    }
+    trial_count(t, delivery == DRILL_REQUEST_LOST ? 0 : 1);
+    if (delivery == DRILL_REQUEST_LOST && t->rc == 0 && t->effects > 0) {
+        trial_broken(t, "a request that was cut took effect");
+    }
+}
+
 static void send_one_after_the_other(struct trial *t, unsigned b, enum drill_delivery delivery)
 {
     struct flight a;
@@ -37,7 +49,7 @@ static void send_one_after_the_other(struct trial *t, unsigned b, enum drill_del
     flight_go(&a);
     end_first(t, &a, delivery);
     if (t->out->at[DRILL_MOMENT] == DRILL_AFTER) {
-        trial_count(t, delivery == DRILL_READ ? 1 : 0);
+        count_first(t, delivery);
     }
     repeat(t, b, times_of(t));
 }

@@ -19,6 +19,8 @@
 #define LINE_BYTES_MAX       (1U << 20) /* of the log; the rest of a longer line is a line of its own */
 #define SLEEP_STEP_MS        50
 #define PATH_SHOWN_MAX       100
+#define LEARN_STEP_MS        50 /* between readings that measure how late an effect is */
+#define STILL_PER_LATE       3  /* effects may be as late as this many times what was measured */
 
 void effects_sleep(const struct drill_setup *setup, int64_t ms)
 {
@@ -70,7 +72,7 @@ int effects_open(struct effects *out, const struct drill_setup *setup, struct wi
                  const char *run_unique, hapax_error *err)
 {
     *out = (struct effects){
-        .setup = setup, .wire = wire, .run_key = run_key, .run_unique = run_unique, .log = -1};
+        .setup = setup, .wire = wire, .run_key = run_key, .run_unique = run_unique, .log = -1, .still_ms = setup->settle_ms};
     buf_init(&out->log_rest, LINE_BYTES_MAX);
     int rc = setup->final_url != NULL ? open_final(out, err) : 0;
     if (rc != 0 || setup->counter.url == NULL) {
@@ -269,19 +271,40 @@ int effects_read(int64_t *out, struct effects *e, hapax_error *err)
     return e->setup->counter.command != NULL ? read_command(out, e, err) : read_log(out, e, err);
 }
 
-int effects_settle(int64_t *out, struct effects *e, int64_t least, hapax_error *err)
+static void learn(struct effects *e, int64_t late_ms)
 {
-    int64_t end = clock_mono_ms() + e->setup->settle_ms_max;
+    int64_t still_ms = late_ms * STILL_PER_LATE;
+    still_ms = still_ms < e->setup->settle_ms_max ? still_ms : e->setup->settle_ms_max;
+    if (e->learns && still_ms > e->still_ms) {
+        e->still_ms = still_ms;
+    }
+}
+
+int effects_settle(int64_t *out, bool *still, struct effects *e, int64_t least, hapax_error *err)
+{
+    int64_t settle_ms = e->setup->settle_ms;
+    int64_t step_ms = e->learns && settle_ms > LEARN_STEP_MS ? LEARN_STEP_MS : settle_ms;
     int64_t before = 0;
+    bool moved = false;
     int rc = effects_read(&before, e, err);
+    int64_t began = clock_mono_ms();
+    int64_t changed = began;
+    *still = false;
     while (rc == 0) {
-        effects_sleep(e->setup, e->setup->settle_ms);
+        effects_sleep(e->setup, step_ms);
         rc = effects_read(out, e, err);
-        bool late = clock_mono_ms() >= end || (e->setup->stop != NULL && *e->setup->stop != 0);
-        if (rc != 0 || late || (*out == before && *out >= least)) {
-            return rc;
+        int64_t now = clock_mono_ms();
+        if (rc == 0 && *out != before) {
+            learn(e, now - changed);
+            before = *out;
+            changed = now;
+            moved = true;
         }
-        before = *out;
+        bool over = now - began >= e->setup->settle_ms_max;
+        *still = now - changed >= e->still_ms || (over && !moved);
+        if (over || (*still && *out >= least) || (e->setup->stop != NULL && *e->setup->stop != 0)) {
+            break;
+        }
     }
     return rc;
 }

@@ -20,6 +20,8 @@ struct effects {
     bool log_begun;
     int64_t log_lines;   /* that counted, so far */
     struct buf log_rest; /* an incomplete line */
+    int64_t still_ms;    /* this long without a change is standing still */
+    bool learns;         /* still_ms grows with how long effects are seen to take */
 };
 
 /* wire_place_open(), for every URL of a setup: HAPAX_E_ARGUMENT also when it is not this host and the setup does not
@@ -34,8 +36,8 @@ void effects_close(struct effects *e);
 
 /* Read the counter. HAPAX_E_SYNTAX: what it says is no whole number; HAPAX_E_NOT_FOUND: it can't be read. */
 int effects_read(int64_t *out, struct effects *e, hapax_error *err);
-/* Read it until two readings, settle_ms apart, are equal, and not below `least` yet unless settle_ms_max is over. */
-int effects_settle(int64_t *out, struct effects *e, int64_t least, hapax_error *err);
+/* Read it until it stands still and is not below `least`, or settle_ms_max is over. *still: it does stand still. */
+int effects_settle(int64_t *out, bool *still, struct effects *e, int64_t least, hapax_error *err);
 
 /* A document by GET, with the counter's headers: its status and body; `body` is the caller's. For the final state, too. */
 int effects_get(struct buf *body, struct effects *e, struct wire_place *place, struct slice target,

@@ -263,7 +263,9 @@ static void begin_order(struct order *o)
 static void finish(struct trial *t)
 {
     if (t->rc == 0) {
-        t->rc = effects_settle(&t->d->counted, &t->d->effects, INT64_MIN, &t->d->err);
+        bool still = false;
+        t->rc = effects_settle(&t->d->counted, &still, &t->d->effects, INT64_MIN, &t->d->err);
+        t->d->moving = !still;
     }
 }
 

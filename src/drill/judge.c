@@ -14,8 +14,22 @@ bool judge_effects(struct trial *t)
     long long seen = t->effects;
     long long least = t->out->effects_least;
     long long most = t->out->effects_most;
-    if (t->rc != 0 || seen < 0 || (seen >= least && seen <= most)) {
-        return t->rc == 0 && seen >= 0;
+    if (t->rc != 0 || seen < 0) {
+        return false;
+    }
+    if (seen <= most && t->moving) {
+        trial_doubt(t, "effects still came when --settle-max was over: %lld so far", seen);
+        return false;
+    }
+    if (seen >= least && seen <= most) {
+        return true;
+    }
+    if (seen > most && !t->moving && !trial_is_idle(t)) {
+        trial_doubt(t,
+                    "%lld effects instead of %lld, but the counter moves while nothing is sent, too: somebody "
+                    "else uses the endpoint",
+                    seen, most);
+        return false;
     }
     if (seen == 0) {
         trial_broken(t, "no effect at all, where there should be %lld", least);

@@ -15,6 +15,8 @@
 #define EXCERPT_BYTES_MAX     120
 #define BACK_OFF_MS           20
 #define BACK_OFF_MS_MAX       500
+#define IDLE_PARTS            5 /* of settle_ms: how long nobody else may move the counter */
+#define REST_PARTS            6 /* of settle_ms_max: how long a counter may go on moving between two cases */
 #define STUCK_SEEN_PART       10 /* once a key was stuck for all of recover_ms, later ones get this part of it */
 
 /* --- A case. ------------------------------------------------------------------------------------- */
@@ -47,6 +49,23 @@ void note_late_effects(struct drill *d, int64_t counter)
     last->verdict = DRILL_INCONCLUSIVE;
 }
 
+/* What comes late belongs to the last case, which has said so; it must not fall into the next one. */
+static void await_rest(struct trial *t)
+{
+    struct drill *d = t->d;
+    for (unsigned i = 0; i < REST_PARTS && d->moving && t->rc == 0; i++) {
+        bool still = false;
+        fail(t, effects_settle(&d->counted, &still, &d->effects, INT64_MIN, &d->err));
+        d->moving = !still;
+        if (interrupted(t)) {
+            fail(t, error_set(&d->err, HAPAX_E_CANCELED, 0, "interrupted"));
+        }
+    }
+    if (d->moving && t->rc == 0) {
+        fail(t, error_set(&d->err, HAPAX_E_LIMIT, 0, "the counter does not come to rest"));
+    }
+}
+
 void trial_begin(struct trial *t, struct drill *d, struct drill_case *out)
 {
     *t = (struct trial){.d = d, .out = out, .effects = -1, .started_ms = clock_mono_ms()};
@@ -54,7 +73,10 @@ void trial_begin(struct trial *t, struct drill *d, struct drill_case *out)
     buf_init(&t->why, TEXT_BYTES_MAX);
     buf_init(&t->curl, TEXT_BYTES_MAX);
     out->effects_least = out->effects_most = out->effects_seen = -1;
-    fail(t, effects_read(&t->before, &d->effects, &d->err));
+    await_rest(t);
+    if (t->rc == 0) {
+        fail(t, effects_read(&t->before, &d->effects, &d->err));
+    }
     if (t->rc == 0) {
         note_late_effects(d, t->before);
         d->counted = t->before;
@@ -71,10 +93,15 @@ void trial_expect(struct trial *t, int64_t least, int64_t most)
 void trial_count(struct trial *t, int64_t least)
 {
     int64_t after = 0;
+    bool still = false;
     if (t->rc == 0) {
-        fail(t, effects_settle(&after, &t->d->effects, t->before + least, &t->d->err));
+        fail(t, effects_settle(&after, &still, &t->d->effects, t->before + least, &t->d->err));
+    }
+    if (t->rc == 0 && interrupted(t)) {
+        fail(t, error_set(&t->d->err, HAPAX_E_CANCELED, 0, "interrupted"));
     }
     if (t->rc == 0) {
+        t->d->moving = t->moving = !still;
         t->d->counted = after;
         t->effects = after - t->before;
         t->out->effects_seen = t->effects;
@@ -82,6 +109,19 @@ void trial_count(struct trial *t, int64_t least)
             trial_doubt(t, "the counter went back by %lld", (long long)-t->effects);
         }
     }
+}
+
+bool trial_is_idle(struct trial *t)
+{
+    struct drill *d = t->d;
+    int64_t counter = d->counted;
+    if (t->rc == 0) {
+        effects_sleep(d->setup, d->setup->settle_ms * IDLE_PARTS);
+        fail(t, effects_read(&counter, &d->effects, &d->err));
+    }
+    bool idle = counter == d->counted;
+    d->counted = counter;
+    return idle;
 }
 
 static void say(struct trial *t, enum drill_verdict verdict, const char *format, va_list list)

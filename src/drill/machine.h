@@ -51,6 +51,8 @@ struct drill {
     int64_t counted;              /* the counter, when the last case had settled */
     struct drill_case *last_case; /* that case; NULL: none has run */
     bool unreachable;             /* the first request found no connection */
+    bool moving;                  /* effects still came when the last case gave up waiting */
+    int64_t normal_ms;            /* what a fresh operation takes */
     bool stuck_seen;              /* a key that stays in flight has been waited for once */
     bool usable[3];               /* the other payload, tenant, path: their checks held */
     struct answer normal;         /* what a fresh operation is answered with; arena of the report */
@@ -67,6 +69,7 @@ struct trial {
     size_t sent_count;
     int64_t before;
     int64_t effects; /* counted by this case; -1: not known */
+    bool moving;     /* and more still came when patience was over */
     int64_t started_ms;
     enum drill_verdict verdict;
     struct buf why;
@@ -89,6 +92,8 @@ void note_late_effects(struct drill *d, int64_t counter);
 void trial_begin(struct trial *t, struct drill *d, struct drill_case *out);
 /* Wait until effects have settled; sets t->effects. `least`: as many must have come, or patience is over. */
 void trial_count(struct trial *t, int64_t least);
+/* Does the counter stand still for a while in which nothing is sent? Right after trial_count() or trial_begin(). */
+bool trial_is_idle(struct trial *t);
 /* Write verdict, texts and statuses into t->out, and free what is the trial's. */
 void trial_end(struct trial *t);
 

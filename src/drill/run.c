@@ -167,7 +167,8 @@ static int judge_check(struct drill *d, const struct drill_case *check, hapax_er
 static void look_once_more(struct drill *d)
 {
     int64_t counter;
-    if (effects_read(&counter, &d->effects, NULL) == 0) {
+    bool still = false;
+    if (effects_settle(&counter, &still, &d->effects, INT64_MIN, NULL) == 0) {
         note_late_effects(d, counter);
     }
 }

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import queue
 import re
 import sqlite3
 import threading
@@ -10,6 +11,7 @@ import time
 import uuid
 
 WORK_S = 0.005  # what an effect takes
+SLOW_S = 0.5  # and with --slow
 PATIENCE_S = 60
 DELIVERIES_MAX = 100
 PLACEHOLDER = re.compile(r"undefined|null|none|nan|nil|\[object \w+\]|.*(\{\{.*\}\}|\$\{.*\}|<.*>).*", re.I)
@@ -85,12 +87,23 @@ class Right:
     method is a decision that a subclass can get wrong."""
 
     key_is_required = True
+    takes_what_was_cut = False
+    failure_status = 503
 
     def __init__(self, tables, traffic, options):
         self.tables, self.traffic, self.options = tables, traffic, options
         self.locks = {}
         self.locks_lock = threading.Lock()
         self.executions = self.working = 0
+        self.late = queue.Queue()
+        if options.late:
+            threading.Thread(target=self.work_late, daemon=True).start()
+
+    def work_late(self):
+        while True:
+            statement = self.late.get()
+            time.sleep(self.options.late / 1000)
+            self.tables.commit(statement)
 
     def post(self, request, client):
         """Answers through client.send(answer)."""
@@ -165,13 +178,13 @@ class Right:
 
     def work(self, request, identity):
         """The answer of an execution, before anything is committed."""
-        time.sleep(WORK_S)
+        time.sleep(SLOW_S if self.options.slow and self.options.slow.exists() else WORK_S)
         self.executions += 1
         if self.executions == self.options.stall:
             self.working += 1
             time.sleep(PATIENCE_S)  # ended by POST /crash
         if request.wants_failure and not self.has_failed(identity or str(request.keys)):
-            return problem(503, "for a moment", ("Retry-After", "0"))
+            return problem(self.failure_status, "Unknown error", ("Retry-After", "0"))
         return self.fresh(str(uuid.uuid4()))
 
     def has_failed(self, identity):
@@ -193,6 +206,10 @@ class Right:
 
     def settle(self, request, identity, fingerprint, answer, effect):
         statements = self.effect(request) if effect else []
+        if self.options.late:
+            for statement in statements:
+                self.late.put(statement)
+            statements = []
         if identity is not None and self.keeps(answer):
             statements.append(("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", identity, fingerprint, answer.as_text()))
         self.tables.commit(*statements)
@@ -242,6 +259,28 @@ class RightEmpty(Right):
 
     def fresh(self, number):
         return Answer(204)
+
+
+class RightLimited(Right):
+    """Right as well: answers each seventh request with 429."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.posts = 0
+
+    def answer(self, request):
+        self.posts += 1
+        return problem(429, "too fast", ("Retry-After", "0")) if self.posts % 7 == 0 else super().answer(request)
+
+
+class RightOrdered(Right):
+    """Right as well: knows nothing of a thing (404) before its first event."""
+
+    def answer(self, request):
+        event = request.json()
+        if isinstance(event, dict) and event.get("version") == 2 and not self.tables.rows("SELECT 1 FROM state"):
+            return problem(404, "there is no such thing yet")
+        return super().answer(request)
 
 
 # --- The wrong ones: each in one way -----------------------------------------------------------------
@@ -335,6 +374,12 @@ class FailureKept(Right):
         return True
 
 
+class FailureKept507(FailureKept):
+    """Stores a 507 and replays it for ever."""
+
+    failure_status = 507
+
+
 class LastEventWins(Right):
     """The event that arrives last wins, also an old one."""
 
@@ -385,6 +430,42 @@ class Keyless(Right):
     key_is_required = False
 
 
+class CutRuns(NoFingerprint):
+    """Executes what has come of a request that was cut."""
+
+    takes_what_was_cut = True
+
+
+class Refuses(Right):
+    """Answers every duplicate with 409, for good. Where only effects count, that is right."""
+
+    def replay(self, answer):
+        return problem(409, "done before")
+
+
+class Vanishes(RightConflict):
+    """Once the first one is through, its repeats get 404."""
+
+    def replay(self, answer):
+        return problem(404, "there is no such thing")
+
+
+class NoEvents(Right):
+    """Refuses every event."""
+
+    def answer(self, request):
+        event = request.json()
+        return problem(400, "no") if isinstance(event, dict) and "version" in event else super().answer(request)
+
+
+class LastKeyOnly(LastEventWins):
+    """Remembers just the last key: what comes twice in a row is noticed, what comes late is not."""
+
+    def settle(self, request, identity, fingerprint, answer, effect):
+        self.tables.commit(("DELETE FROM records",))
+        super().settle(request, identity, fingerprint, answer, effect)
+
+
 class AnyKey(Right):
     """Accepts every key: overlong ones, control characters, placeholders."""
 
@@ -412,5 +493,7 @@ KINDS = {
     "lost-location": LostLocation, "lost-duplicate": LostDuplicate, "any-tenant": AnyTenant, "any-path": AnyPath,
     "no-fingerprint": NoFingerprint, "failure-kept": FailureKept, "last-event-wins": LastEventWins,
     "lost-reply-repeats": LostReplyRepeats, "changing": Changing, "raw-bytes": RawBytes, "keyless": Keyless,
-    "any-key": AnyKey, "miscounts": Miscounts, "twice": Twice,
+    "any-key": AnyKey, "cut-runs": CutRuns, "refuses": Refuses,
+    "vanishes": Vanishes, "right-limited": RightLimited, "right-ordered": RightOrdered, "no-events": NoEvents,
+    "last-key-only": LastKeyOnly, "failure-kept-507": FailureKept507, "miscounts": Miscounts, "twice": Twice,
 }

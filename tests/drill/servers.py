@@ -2,7 +2,7 @@
 """Small HTTP servers that count their effects: `right` keeps every promise of an idempotent endpoint, every
 other kind breaks exactly one. `hapax drill` must tell them apart (test_drill.py).
 
-    servers.py KIND [--port N] [--log FILE] [--stall N]
+    servers.py KIND [--port N] [--log FILE] [--stall N] [--late MS] [--slow FILE]
     servers.py --list
 
 It prints "port N" once it listens, on loopback only. A child process serves; POST /crash ends it at once, as
@@ -125,7 +125,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length") or "0"
         body = self.rfile.read(int(length)) if length.isdigit() else b""
         self.read()
-        if len(body) != int(length):  # cut off: nothing that was asked for in full
+        if len(body) != int(length) and not self.site.takes_what_was_cut:  # cut off: nothing that was asked for in full
             self.close_connection = True
         elif self.path in ("/orders", "/other"):
             self.site.post(Request(self.path, self.headers, body), self)
@@ -198,6 +198,8 @@ def main():
     parser.add_argument("--list", action="store_true", help="the kinds and what each does")
     parser.add_argument("--port", type=int, default=0, help="on loopback; 0: the kernel chooses [0]")
     parser.add_argument("--log", type=pathlib.Path, help="append a line with path and key for each effect")
+    parser.add_argument("--late", type=int, help="a worker takes so many ms for each effect, after its answer")
+    parser.add_argument("--slow", type=pathlib.Path, help="while this file is there, work takes longer")
     parser.add_argument("--stall", type=int, help="the n-th execution works until the first crash")
     options = parser.parse_args()
     if options.list or options.kind is None:
