@@ -1,9 +1,13 @@
 /* What an answer says, and whether two are the same. */
 #include "drill/answers.h"
 
+#include "core/json.h"
 #include "core/request.h"
 
 #include <stdio.h>
+
+#define PROBLEM_ARENA_BYTES_MAX (1U << 20)
+#define RETRY_SECONDS_MAX       86400
 
 bool answer_is_success(const struct answer *a)
 {
@@ -32,25 +36,63 @@ static struct slice header_of(const struct answer *a, struct slice name)
     return SLICE_NONE;
 }
 
-static bool mentions(struct slice text, struct slice word)
+/* Is the last segment of a problem document's type "outcome-unknown"? */
+bool answer_body_says_unknown(const struct answer *a, struct slice body)
 {
-    for (size_t at = 0; at + word.len <= text.len; at++) {
-        if (slice_equal_nocase(slice_of(text.ptr + at, word.len), word)) {
-            return true;
-        }
+    struct slice last = SLICE_LITERAL("outcome-unknown");
+    struct slice type = SLICE_NONE;
+    struct arena arena;
+    struct json j;
+    uint32_t node = JSON_NODE_NONE;
+    if (!slice_equal_nocase(media_type(header_of(a, SLICE_LITERAL("content-type"))),
+                            SLICE_LITERAL("application/problem+json"))) {
+        return false;
     }
-    return false;
+    arena_init(&arena, PROBLEM_ARENA_BYTES_MAX);
+    int rc = json_parse(&j, &arena, body, NULL);
+    rc = rc != 0 ? rc : json_pointer_find(&node, &j, SLICE_LITERAL("/type"), &arena);
+    if (rc == 0 && node != JSON_NODE_NONE && j.nodes[node].type == JSON_TYPE_STRING) {
+        rc = json_unquote(&type, &j, node, &arena);
+    }
+    size_t before = type.len > last.len ? type.len - last.len : 0;
+    bool found = rc == 0 && type.len >= last.len && slice_equal(slice_from(type, before), last) &&
+                 (before == 0 || memchr("/:#", type.ptr[before - 1], 3) != NULL);
+    arena_free(&arena);
+    return found;
 }
 
 bool answer_says_unknown(const struct answer *a)
 {
-    if (a->result != WIRE_ANSWERED || a->status < 400) {
+    struct slice status = header_of(a, SLICE_LITERAL("idempotency-status"));
+    return a->result == WIRE_ANSWERED && a->status >= 400 &&
+           (a->unknown_type || slice_equal_nocase(status, SLICE_LITERAL("unknown")));
+}
+
+bool answer_is_limit(const struct answer *a)
+{
+    return a->result == WIRE_ANSWERED && (a->status == 429 || a->status == 503);
+}
+
+int64_t answer_retry_ms(const struct answer *a)
+{
+    struct slice text = header_of(a, SLICE_LITERAL("retry-after"));
+    int64_t seconds = 0;
+    for (size_t i = 0; answer_is_limit(a) && i < text.len; i++) {
+        if (text.ptr[i] < '0' || text.ptr[i] > '9' || seconds > RETRY_SECONDS_MAX) {
+            return 0;
+        }
+        seconds = seconds * 10 + (text.ptr[i] - '0');
+    }
+    return seconds * 1000;
+}
+
+bool answer_is_definite(const struct answer *a, const struct drill_profile *p)
+{
+    if (a->result != WIRE_ANSWERED) {
         return false;
     }
-    struct slice type = header_of(a, SLICE_LITERAL("content-type"));
-    bool problem = slice_equal_nocase(media_type(type), SLICE_LITERAL("application/problem+json"));
-    return slice_equal_nocase(header_of(a, SLICE_LITERAL("idempotency-status")), SLICE_LITERAL("unknown")) ||
-           (problem && mentions(a->excerpt, SLICE_LITERAL("unknown")));
+    bool any = !p->statuses_count && a->status < 500 && !answer_is_limit(a);
+    return any || !answer_is_busy(a) || answer_says_unknown(a);
 }
 
 const char *answer_text(char *out, size_t size, const struct answer *a)

@@ -12,8 +12,9 @@ void judge_cell(struct trial *t);
 
 /* "2 effects instead of 1" as a finding, when they are not within what trial_expect() said. */
 bool judge_effects(struct trial *t);
-/* One operation, sent several times: every answer is the same success; a duplicate may be told to wait while `overlapped`. */
-void judge_one_operation(struct trial *t, unsigned operation, bool overlapped);
+/* One operation, sent several times: every answer is the same success; a duplicate may be told to wait while `overlapped`.
+ * `last`: what trial_confirm() got, NULL without it. */
+void judge_one_operation(struct trial *t, unsigned operation, bool overlapped, const struct answer *last);
 /* After trial_confirm(): did the key come to rest? */
 bool judge_rest(struct trial *t, const struct answer *last);
 

@@ -77,6 +77,8 @@ static void judge_demand(struct trial *t, const struct bad_key *key, const struc
     const short *list = key->demand == DEMAND_MISSING ? p->missing : p->malformed;
     if (o->accepted > 0) {
         trial_broken(t, "it was accepted; a refusal with %d was expected", list[0]);
+    } else if (o->refused > 0 && (o->refusal == 429 || o->refusal == 503)) {
+        trial_doubt(t, "it was refused with %d: the endpoint limits its load, perhaps", o->refusal);
     } else if (o->refused > 0 && !profile_lists(list, o->refusal)) {
         trial_broken(t, "it was refused with %d; %d was expected", o->refusal, list[0]);
     }

@@ -9,6 +9,16 @@
 
 /* --- Effects. ------------------------------------------------------------------------------------ */
 
+static bool is_any_answered(const struct trial *t)
+{
+    for (size_t i = 0; i < t->sent_count; i++) {
+        if (t->sent[i].answer.result == WIRE_ANSWERED) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool judge_effects(struct trial *t)
 {
     long long seen = t->effects;
@@ -29,6 +39,10 @@ bool judge_effects(struct trial *t)
                     "%lld effects instead of %lld, but the counter moves while nothing is sent, too: somebody "
                     "else uses the endpoint",
                     seen, most);
+        return false;
+    }
+    if (seen < least && !is_any_answered(t)) {
+        trial_doubt(t, "%lld effects instead of %lld, but no request was answered", seen, least);
         return false;
     }
     if (seen == 0) {
@@ -54,7 +68,11 @@ static void unexpected(struct trial *t, const char *who, const struct answer *a,
     if (times > 1) {
         snprintf(often, sizeof often, "%u times ", times);
     }
-    trial_broken(t, "%s was %sanswered with %s; %s", who, often, answer_text(text, sizeof text, a), expected);
+    if (answer_is_limit(a)) {
+        trial_doubt(t, "%s was %sanswered with %d: the endpoint limits its load, perhaps", who, often, a->status);
+    } else {
+        trial_broken(t, "%s was %sanswered with %s; %s", who, often, answer_text(text, sizeof text, a), expected);
+    }
 }
 
 static const char *list_text(char *out, size_t size, const short *list)
@@ -108,6 +126,7 @@ static struct tally count_answers(const struct trial *t, unsigned operation, boo
             NOTE(&out, refused, a);
         } else if (profile_lists(p->in_flight, a->status)) {
             NOTE(&out, busy, a);
+            out.busy = answer_is_limit(out.busy) ? a : out.busy;
         } else {
             NOTE(&out, failed, a);
         }
@@ -148,7 +167,9 @@ bool judge_rest(struct trial *t, const struct answer *last)
     char text[ANSWER_TEXT_MAX];
     if (answer_says_unknown(last)) {
         trial_doubt(t, "the endpoint says that the outcome is unknown (%d)", last->status);
-    } else if (last->result != WIRE_ANSWERED || answer_is_busy(last)) {
+    } else if (last->result == WIRE_NO_CONNECTION) {
+        trial_doubt(t, "at last the endpoint can't be reached: %s", last->detail);
+    } else if (!answer_is_definite(last, t->d->profile)) {
         trial_broken(t, "the key is stuck: at last a repeat is still answered with %s",
                      answer_text(text, sizeof text, last));
     } else {
@@ -157,9 +178,10 @@ bool judge_rest(struct trial *t, const struct answer *last)
     return false;
 }
 
-void judge_one_operation(struct trial *t, unsigned operation, bool overlapped)
+void judge_one_operation(struct trial *t, unsigned operation, bool overlapped, const struct answer *last)
 {
     struct tally n = count_answers(t, operation, false);
+    bool rests = last != NULL && judge_rest(t, last);
     judge_silence(t, &n);
     if (!t->d->profile->statuses_count) {
         return;
@@ -174,7 +196,10 @@ void judge_one_operation(struct trial *t, unsigned operation, bool overlapped)
     if (n.busy_times > 0 && !overlapped) {
         unexpected(t, "a duplicate", n.busy, n.busy_times, "the first one had been answered, though");
     }
-    judge_change(t, &n, NULL);
+    if (rests && !answer_is_success(last)) {
+        unexpected(t, "a repeat", last, 1, "at last it should get the answer of what was done");
+    }
+    judge_change(t, &n, rests && answer_is_success(last) ? last : NULL);
 }
 
 /* --- Cells. -------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "core/shown.h"
+#include "drill/answers.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@
 #define BACK_OFF_MS_MAX       500
 #define IDLE_PARTS            5 /* of settle_ms: how long nobody else may move the counter */
 #define REST_PARTS            6 /* of settle_ms_max: how long a counter may go on moving between two cases */
-#define STUCK_SEEN_PART       10 /* once a key was stuck for all of recover_ms, later ones get this part of it */
+#define STUCK_SEEN_PART       10 /* once a key was stuck for all of recover_ms, later ones get this part of it, */
+#define STUCK_SEEN_NORMAL     3  /* but at least so many times what a fresh operation takes */
 
 /* --- A case. ------------------------------------------------------------------------------------- */
 
@@ -135,6 +137,9 @@ static void say(struct trial *t, enum drill_verdict verdict, const char *format,
     if (worse || t->verdict == DRILL_HOLDS) {
         t->verdict = verdict;
     }
+    if (t->why.len > 0 && memmem(t->why.ptr, t->why.len, text, strlen(text)) != NULL) {
+        return; /* of one of several operations before */
+    }
     if (buf_append_text(&t->why, t->why.len > 0 ? "; " : "") != 0 || buf_append_text(&t->why, text) != 0) {
         fail(t, HAPAX_E_MEMORY);
     }
@@ -209,9 +214,27 @@ static void keep_statuses(struct trial *t)
     t->out->status_count = count;
 }
 
+/* Nobody took any of its requests: that says nothing about keys. */
+static void note_gone(struct trial *t)
+{
+    const struct answer *last = t->sent_count > 0 ? &t->sent[t->sent_count - 1].answer : NULL;
+    for (size_t i = 0; i < t->sent_count; i++) {
+        if (t->sent[i].answer.result != WIRE_NO_CONNECTION) {
+            return;
+        }
+    }
+    if (last != NULL && t->rc == 0 && t->out->group != DRILL_CHECK) {
+        buf_clear(&t->why);
+        t->verdict = DRILL_INCONCLUSIVE;
+        t->ends_run = true;
+        (void)buf_printf(&t->why, "the endpoint is gone: %s", last->detail);
+    }
+}
+
 void trial_end(struct trial *t)
 {
     struct drill *d = t->d;
+    note_gone(t);
     if (t->rc != 0) {
         if (t->verdict != DRILL_BROKEN) {
             t->verdict = DRILL_INCONCLUSIVE;
@@ -368,6 +391,7 @@ static int keep_answer(struct answer *out, const struct shot *s, struct arena *a
     out->body_bytes = body.len;
     rc = digest_sha256(out->digest, body);
     rc = rc != 0 ? rc : copy_headers(out, s, arena);
+    out->unknown_type = rc == 0 && answer_body_says_unknown(out, body);
     body.len = body.len < EXCERPT_BYTES_MAX ? body.len : EXCERPT_BYTES_MAX;
     return rc != 0 ? rc : arena_copy(arena, body, &out->excerpt);
 }
@@ -434,24 +458,30 @@ void trial_at_once(struct trial *t, unsigned operation, enum phase phase, unsign
     free(flights);
 }
 
+static int64_t confirm_ms(const struct drill *d)
+{
+    int64_t part = d->setup->recover_ms / STUCK_SEEN_PART;
+    int64_t normal = d->normal_ms * STUCK_SEEN_NORMAL;
+    int64_t seen = part > normal ? part : normal;
+    return d->stuck_seen && seen < d->setup->recover_ms ? seen : d->setup->recover_ms;
+}
+
 const struct answer *trial_confirm(struct trial *t, unsigned operation)
 {
     struct drill *d = t->d;
-    int64_t patience = d->stuck_seen ? d->setup->recover_ms / STUCK_SEEN_PART : d->setup->recover_ms;
-    int64_t end = clock_mono_ms() + patience;
+    int64_t end = clock_mono_ms() + confirm_ms(d);
     int64_t pause = BACK_OFF_MS;
     for (;;) {
         const struct answer *a = trial_send(t, operation, PHASE_CONFIRM);
-        bool definite =
-            a != NULL && a->result == WIRE_ANSWERED && (!answer_is_busy(a) || answer_says_unknown(a));
-        if (a == NULL || definite) {
+        if (a == NULL || answer_is_definite(a, d->profile)) {
             return a;
         }
-        if (clock_mono_ms() + pause >= end) {
+        int64_t wait = answer_retry_ms(a) > pause ? answer_retry_ms(a) : pause;
+        if (clock_mono_ms() + wait >= end) {
             d->stuck_seen = true;
             return a;
         }
-        effects_sleep(d->setup, pause);
+        effects_sleep(d->setup, wait);
         pause = pause * 2 < BACK_OFF_MS_MAX ? pause * 2 : BACK_OFF_MS_MAX;
     }
 }

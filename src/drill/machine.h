@@ -23,6 +23,7 @@ struct answer {
     size_t header_count;
     uint8_t digest[DIGEST_BYTES]; /* of the body */
     size_t body_bytes;
+    bool unknown_type;    /* the body says that the outcome is unknown */
     struct slice excerpt; /* of the body */
     const char *detail;   /* without an answer: why */
 };
@@ -74,6 +75,7 @@ struct trial {
     enum drill_verdict verdict;
     struct buf why;
     struct buf curl;
+    bool ends_run; /* there is nobody to go on with */
     int rc;
 };
 
@@ -122,7 +124,8 @@ const struct answer *trial_send(struct trial *t, unsigned operation, enum phase 
 void trial_series(struct trial *t, unsigned operation, enum phase phase, unsigned times);
 /* All last bytes at once. flights: `times` of them, the caller's. */
 void trial_at_once(struct trial *t, unsigned operation, enum phase phase, unsigned times);
-/* Repeat until the answer is a definite one, for as long as setup->recover_ms. NULL when t->rc is set. */
+/* Repeat until the answer is a definite one, for as long as setup->recover_ms; Retry-After of 429 and 503 is kept to.
+ * NULL when t->rc is set. */
 const struct answer *trial_confirm(struct trial *t, unsigned operation);
 
 /* --- Answers. --- */
@@ -131,8 +134,14 @@ bool answer_is_success(const struct answer *a);
 /* Says that the first still runs, or to come again later. */
 bool answer_is_busy(const struct answer *a);
 /* Says itself that nobody knows what became of the operation: Idempotency-Status: unknown, or a problem document
- * whose type or title says so. */
+ * whose type ends in the segment outcome-unknown. */
 bool answer_says_unknown(const struct answer *a);
+/* 429 or 503: perhaps about the load and not about this request. */
+bool answer_is_limit(const struct answer *a);
+/* How long such an answer asks to wait; 0 when it does not say. */
+int64_t answer_retry_ms(const struct answer *a);
+/* Repeating further makes no sense: a profile that judges no statuses takes every refusal for an answer. */
+bool answer_is_definite(const struct answer *a, const struct drill_profile *p);
 bool answer_equals(const struct answer *a, const struct answer *b);
 /* "201" or "no answer (the connection was closed ...)" */
 const char *answer_text(char *out, size_t size, const struct answer *a);

@@ -206,7 +206,7 @@ static unsigned requests_of(const struct drill_setup *s, const struct plan_case 
     unsigned events = (unsigned)s->event_count;
     unsigned orders = 1;
     if (c->run == case_race) {
-        return s->rounds * s->times;
+        return s->rounds * (s->times + 1);
     }
     if (c->run == case_event_twice) {
         return 3 * events;

@@ -146,7 +146,7 @@ static void run_case(struct drill *d, const struct plan_case *c, struct drill_ca
             c->run(&trial);
         }
         trial_end(&trial);
-        if (trial.rc == HAPAX_E_LIMIT || trial.rc == HAPAX_E_MEMORY) {
+        if (trial.ends_run || trial.rc == HAPAX_E_LIMIT || trial.rc == HAPAX_E_MEMORY) {
             r->stopped = out->what;
         }
     }
