@@ -98,6 +98,22 @@ static int await(pid_t pid, int from, struct buf *out, int64_t timeout_ms, const
     return verdict(status, err);
 }
 
+static int start(pid_t *out, const char *command, int output, hapax_error *err)
+{
+    int why = spawn_shell(out, command, output);
+    return why != 0 ? error_set(err, HAPAX_E_SYSTEM, why, "can't start a command: %s", strerror(why)) : 0;
+}
+
+int command_start(pid_t *out, const char *command, hapax_error *err)
+{
+    return start(out, command, STDERR_FILENO, err);
+}
+
+int command_wait(pid_t pid, int64_t timeout_ms, const volatile sig_atomic_t *stop, hapax_error *err)
+{
+    return await(pid, -1, NULL, timeout_ms, stop, err);
+}
+
 int command_run(const char *command, struct buf *out, int64_t timeout_ms, const volatile sig_atomic_t *stop,
                 hapax_error *err)
 {
@@ -106,8 +122,7 @@ int command_run(const char *command, struct buf *out, int64_t timeout_ms, const 
         return error_set(err, HAPAX_E_SYSTEM, errno, "can't make a pipe: %s", strerror(errno));
     }
     pid_t pid = 0;
-    int why = spawn_shell(&pid, command, out != NULL ? ends[1] : STDERR_FILENO);
-    int rc = why != 0 ? error_set(err, HAPAX_E_SYSTEM, why, "can't start a command: %s", strerror(why)) : 0;
+    int rc = start(&pid, command, out != NULL ? ends[1] : STDERR_FILENO, err);
     if (out != NULL) {
         close(ends[1]);
         fcntl(ends[0], F_SETFL, O_NONBLOCK);

@@ -6,6 +6,7 @@
 #include "hapax/error.h"
 
 #include <signal.h>
+#include <sys/types.h>
 
 /* Run it and wait until it ends; what it leaves running in the background is left alone. Its standard input is empty, its
  * standard error ours. Standard output goes into `out` up to its maximum, what is more is dropped; with NULL to standard
@@ -13,5 +14,9 @@
  * long and was killed with its process group; HAPAX_E_CANCELED: *stop was set, likewise. */
 int command_run(const char *command, struct buf *out, int64_t timeout_ms, const volatile sig_atomic_t *stop,
                 hapax_error *err);
+
+/* The same in two steps, its output to standard error. After a success of the first, the second must follow. */
+int command_start(pid_t *out, const char *command, hapax_error *err);
+int command_wait(pid_t pid, int64_t timeout_ms, const volatile sig_atomic_t *stop, hapax_error *err);
 
 #endif

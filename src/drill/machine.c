@@ -7,6 +7,7 @@
 #include "core/shown.h"
 #include "drill/answers.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 #define IDLE_PARTS            5 /* of settle_ms: how long nobody else may move the counter */
 #define REST_PARTS            6 /* of settle_ms_max: how long a counter may go on moving between two cases */
 #define STUCK_SEEN_PART       10 /* once a key was stuck for all of recover_ms, later ones get this part of it, */
-#define STUCK_SEEN_NORMAL     3  /* but at least so many times what a fresh operation takes */
+#define STUCK_SEEN_NORMAL     3 /* but at least so many times what a fresh operation takes */
 
 /* --- A case. ------------------------------------------------------------------------------------- */
 
@@ -193,25 +194,42 @@ static int by_status(const void *a, const void *b)
     return ((const struct drill_status *)a)->status - ((const struct drill_status *)b)->status;
 }
 
+static void note_status(struct trial *t, int status)
+{
+    size_t at = 0;
+    while (at < t->status_count && t->statuses[at].status != status) {
+        at++;
+    }
+    if (at == t->status_count && at < TRIAL_STATUSES_MAX) {
+        t->statuses[t->status_count++] = (struct drill_status){.status = status};
+    }
+    if (at < TRIAL_STATUSES_MAX) {
+        t->statuses[at].times++;
+    }
+}
+
+void trial_forget(struct trial *t)
+{
+    for (size_t i = 0; i < t->sent_count; i++) {
+        note_status(t, t->sent[i].answer.status);
+    }
+    t->requests += (unsigned)t->sent_count;
+    t->sent_count = 0;
+    arena_free(&t->arena);
+    arena_init(&t->arena, TRIAL_ARENA_BYTES_MAX);
+}
+
 static void keep_statuses(struct trial *t)
 {
-    struct drill_status *list = arena_array(&t->d->report->arena, t->sent_count, sizeof *list);
-    size_t count = 0;
-    for (size_t i = 0; list != NULL && i < t->sent_count; i++) {
-        size_t at = 0;
-        while (at < count && list[at].status != t->sent[i].answer.status) {
-            at++;
-        }
-        if (at == count) {
-            list[count++] = (struct drill_status){.status = t->sent[i].answer.status};
-        }
-        list[at].times++;
+    struct drill_status *list = arena_array(&t->d->report->arena, t->status_count, sizeof *list);
+    for (size_t i = 0; list != NULL && i < t->status_count; i++) {
+        list[i] = t->statuses[i];
     }
     if (list != NULL) {
-        qsort(list, count, sizeof *list, by_status);
+        qsort(list, t->status_count, sizeof *list, by_status);
     }
     t->out->statuses = list;
-    t->out->status_count = count;
+    t->out->status_count = list != NULL ? t->status_count : 0;
 }
 
 /* Nobody took any of its requests: that says nothing about keys. */
@@ -223,7 +241,7 @@ static void note_gone(struct trial *t)
             return;
         }
     }
-    if (last != NULL && t->rc == 0 && t->out->group != DRILL_CHECK) {
+    if (last != NULL && t->requests == 0 && t->rc == 0 && t->out->group != DRILL_CHECK) {
         buf_clear(&t->why);
         t->verdict = DRILL_INCONCLUSIVE;
         t->ends_run = true;
@@ -247,7 +265,8 @@ void trial_end(struct trial *t)
     t->out->verdict = t->verdict;
     t->out->what = keep_text(d->report, buf_slice(&t->why));
     t->out->curl = keep_text(d->report, buf_slice(&t->curl));
-    t->out->requests = (unsigned)t->sent_count;
+    trial_forget(t);
+    t->out->requests = t->requests;
     t->out->duration_ms = clock_mono_ms() - t->started_ms;
     t->out->duration_ms = t->out->duration_ms > 0 ? t->out->duration_ms : 1;
     keep_statuses(t);
@@ -297,7 +316,9 @@ static bool may_send(struct trial *t)
     struct drill *d = t->d;
     if (t->rc == 0 && interrupted(t)) {
         fail(t, error_set(&d->err, HAPAX_E_CANCELED, 0, "interrupted"));
-    } else if (t->rc == 0 && (d->requests >= d->setup->requests_max || t->sent_count == TRIAL_SENT_MAX)) {
+    } else if (t->rc == 0 && t->sent_count == TRIAL_SENT_MAX) {
+        fail(t, error_set(&d->err, HAPAX_E_LIMIT, 0, "more than %d requests in one go", TRIAL_SENT_MAX));
+    } else if (t->rc == 0 && d->requests >= d->setup->requests_max) {
         fail(t,
              error_set(&d->err, HAPAX_E_LIMIT, 0,
                        "%u requests were sent, which is the most allowed: say --requests-max", d->requests));
@@ -362,6 +383,16 @@ void flight_go(struct flight *f)
     if (f->sent != NULL) {
         shots_go(&one, 1);
     }
+}
+
+bool flight_is_connected(const struct flight *f)
+{
+    char byte;
+    if (f->sent == NULL || f->shot.state != SHOT_READY) {
+        return false;
+    }
+    ssize_t n = recv(f->shot.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)); /* more than nothing: of TLS */
 }
 
 static int copy_headers(struct answer *out, const struct shot *s, struct arena *arena)

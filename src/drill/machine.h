@@ -13,6 +13,7 @@
 
 #define TRIAL_OPERATIONS_MAX 64
 #define TRIAL_SENT_MAX       4096
+#define TRIAL_STATUSES_MAX   64
 #define RUN_KEY_CHARS        14 /* of a key, that name the run: "5f3a9c01-7b2e-" */
 #define RUN_UNIQUE_DIGITS    9
 
@@ -68,6 +69,9 @@ struct trial {
     unsigned operation_count;
     struct sent sent[TRIAL_SENT_MAX];
     size_t sent_count;
+    unsigned requests;                                /* that trial_forget() has forgotten */
+    struct drill_status statuses[TRIAL_STATUSES_MAX]; /* and their answers */
+    size_t status_count;
     int64_t before;
     int64_t effects; /* counted by this case; -1: not known */
     bool moving;     /* and more still came when patience was over */
@@ -96,6 +100,8 @@ void trial_begin(struct trial *t, struct drill *d, struct drill_case *out);
 void trial_count(struct trial *t, int64_t least);
 /* Does the counter stand still for a while in which nothing is sent? Right after trial_count() or trial_begin(). */
 bool trial_is_idle(struct trial *t);
+/* The answers so far are not looked at any more: their statuses are kept, their memory is not. */
+void trial_forget(struct trial *t);
 /* Write verdict, texts and statuses into t->out, and free what is the trial's. */
 void trial_end(struct trial *t);
 
@@ -118,6 +124,8 @@ void flight_start(struct trial *t, struct flight *f, unsigned operation, enum ph
 void flight_land(struct trial *t, struct flight *f);
 void flight_drive(struct trial *t, struct flight *f, enum shot_state state);
 void flight_go(struct flight *f);
+/* Before its last byte has left: is the server still there? */
+bool flight_is_connected(const struct flight *f);
 
 /* Send and read the answer; NULL when t->rc is set. */
 const struct answer *trial_send(struct trial *t, unsigned operation, enum phase phase);

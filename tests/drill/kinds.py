@@ -11,7 +11,6 @@ import time
 import uuid
 
 WORK_S = 0.005  # what an effect takes
-SLOW_S = 0.5  # and with --slow
 PATIENCE_S = 60
 DELIVERIES_MAX = 100
 PLACEHOLDER = re.compile(r"undefined|null|none|nan|nil|\[object \w+\]|.*(\{\{.*\}\}|\$\{.*\}|<.*>).*", re.I)
@@ -178,7 +177,10 @@ class Right:
 
     def work(self, request, identity):
         """The answer of an execution, before anything is committed."""
-        time.sleep(SLOW_S if self.options.slow and self.options.slow.exists() else WORK_S)
+        end = time.monotonic() + PATIENCE_S
+        time.sleep(WORK_S)
+        while self.options.slow and self.options.slow.exists() and time.monotonic() < end:
+            time.sleep(WORK_S)
         self.executions += 1
         if self.executions == self.options.stall:
             self.working += 1

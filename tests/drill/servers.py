@@ -199,7 +199,7 @@ def main():
     parser.add_argument("--port", type=int, default=0, help="on loopback; 0: the kernel chooses [0]")
     parser.add_argument("--log", type=pathlib.Path, help="append a line with path and key for each effect")
     parser.add_argument("--late", type=int, help="a worker takes so many ms for each effect, after its answer")
-    parser.add_argument("--slow", type=pathlib.Path, help="while this file is there, work takes longer")
+    parser.add_argument("--slow", type=pathlib.Path, help="work does not end while this file is there")
     parser.add_argument("--stall", type=int, help="the n-th execution works until the first crash")
     options = parser.parse_args()
     if options.list or options.kind is None:

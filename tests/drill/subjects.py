@@ -82,12 +82,15 @@ class WrongServer(Site):
     def __init__(self, kind, folder, *arguments):
         super().__init__()
         self.log = open(folder / f"{kind}.log", "ab")
-        self.process = subprocess.Popen([sys.executable, HERE / "servers.py", kind, *map(str, arguments)],
+        slow = folder / f"{kind}.slow"
+        # A crash in the middle of work, however quick that is: it does not end between these two.
+        self.hold, self.release = f"touch {slow}; sleep 0.1", f"rm {slow}"
+        self.process = subprocess.Popen([sys.executable, HERE / "servers.py", kind, "--slow", slow, *map(str, arguments)],
                                         stdout=subprocess.PIPE, stderr=self.log, stdin=subprocess.DEVNULL, start_new_session=True)
         word, number = self.process.stdout.readline().split()
         assert word == b"port"
         self.port = int(number)
-        self.restart_command = f"curl -s -X POST {self.url}/crash || true"
+        self.restart_command = f"{self.hold}; curl -s -X POST {self.url}/crash; {self.release}"
 
     def crash(self):
         with contextlib.suppress(Ended):
@@ -153,6 +156,7 @@ class Gateway(Supervised):
     def __init__(self, site, folder, port=0):
         super().__init__(folder, "gateway")
         self.site, self.folder, self.port = site, folder, port
+        self.restart_command = f"{site.hold}; {self.restart_command}; {site.release}"
 
     @property
     def count_url(self):
