@@ -71,8 +71,12 @@ static int open_final(struct effects *e, hapax_error *err)
 int effects_open(struct effects *out, const struct drill_setup *setup, struct wire *wire, const char *run_key,
                  const char *run_unique, hapax_error *err)
 {
-    *out = (struct effects){
-        .setup = setup, .wire = wire, .run_key = run_key, .run_unique = run_unique, .log = -1, .still_ms = setup->settle_ms};
+    *out = (struct effects){.setup = setup,
+                            .wire = wire,
+                            .run_key = run_key,
+                            .run_unique = run_unique,
+                            .log = -1,
+                            .still_ms = setup->settle_ms};
     buf_init(&out->log_rest, LINE_BYTES_MAX);
     int rc = setup->final_url != NULL ? open_final(out, err) : 0;
     if (rc != 0 || setup->counter.url == NULL) {

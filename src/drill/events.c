@@ -1,7 +1,8 @@
 /* Events in every order: the state they lead to must not depend on it.
  *
  * Each order begins with a fresh state, by --reset-cmd or because {unique} names what the events are about. An event
- * that is refused for now (409, 429, 5xx ...) is sent again after the others, as its sender would. */
+ * that is refused is sent again after the others, as its sender would. Nothing is proven by events that nobody takes or
+ * that change nothing: then the case is inconclusive. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "core/canonical.h"
@@ -35,7 +36,20 @@ static void make_operations(struct trial *t)
     }
 }
 
-static void send_in_order(struct trial *t, const struct order *o, unsigned times)
+enum how { EACH_ONCE, EACH_TWICE, AGAIN_LATE /* all but the last one come once more, after all */ };
+
+static bool send_event(struct trial *t, unsigned event, unsigned times)
+{
+    bool taken = false;
+    for (unsigned k = 0; k < times && t->rc == 0; k++) {
+        const struct answer *a = trial_send(t, event, PHASE_REPEAT);
+        taken = a != NULL && answer_is_success(a);
+    }
+    return taken;
+}
+
+/* How many were never taken. */
+static size_t send_in_order(struct trial *t, const struct order *o, enum how how)
 {
     size_t n = t->d->setup->event_count;
     bool taken[DRILL_EVENTS_MAX] = {false};
@@ -45,16 +59,16 @@ static void send_in_order(struct trial *t, const struct order *o, unsigned times
             effects_sleep(t->d->setup, t->d->setup->settle_ms);
         }
         for (size_t i = 0; i < n && t->rc == 0; i++) {
-            for (unsigned k = 0; k < times && !taken[i]; k++) {
-                const struct answer *a = trial_send(t, o->at[i], PHASE_REPEAT);
-                bool again = a == NULL || a->result != WIRE_ANSWERED || a->status >= 500 || answer_is_busy(a);
-                if (!again && k + 1 == times) {
-                    taken[i] = true;
-                    left--;
-                }
+            if (!taken[i] && send_event(t, o->at[i], how == EACH_TWICE ? 2 : 1)) {
+                taken[i] = true;
+                left--;
             }
         }
     }
+    for (size_t i = 0; i + 1 < n && how == AGAIN_LATE && t->rc == 0; i++) {
+        (void)send_event(t, o->at[i], 1);
+    }
+    return left;
 }
 
 /* --- The state they lead to. --------------------------------------------------------------------- */
@@ -74,8 +88,8 @@ static int replace_unique(struct buf *out, struct slice text, const char *unique
 }
 
 /* Canonical, as far as it is JSON, so that the order of members does not count. */
-static int normalise(struct buf *out, struct slice document, struct slice pointer, const char *unique,
-                     hapax_error *err)
+static int normalise(struct buf *out, bool *found, struct slice document, struct slice pointer,
+                     const char *unique, hapax_error *err)
 {
     struct arena arena;
     struct json j;
@@ -85,7 +99,8 @@ static int normalise(struct buf *out, struct slice document, struct slice pointe
     buf_init(&form, STATE_BYTES_MAX);
     bool is_json = json_parse(&j, &arena, document, NULL) == 0;
     int rc = is_json && !slice_is_none(pointer) ? json_pointer_find(&node, &j, pointer, &arena) : 0;
-    if (rc == 0 && node == JSON_NODE_NONE) {
+    *found = node != JSON_NODE_NONE && (is_json || slice_is_none(pointer));
+    if (rc == 0 && !*found) {
         rc = buf_append_text(&form, "(nothing there)");
     } else if (rc == 0) {
         rc = is_json ? canonical_json_node(&form, &j, node, &arena, err) : buf_append_slice(&form, document);
@@ -110,7 +125,7 @@ static int final_target(struct buf *out, const char *unique, struct slice target
     return rc;
 }
 
-static int read_state(struct buf *out, struct trial *t, hapax_error *err)
+static int read_state(struct buf *out, bool *found, struct trial *t, hapax_error *err)
 {
     const char *unique = t->operations[0].unique;
     struct effects *e = &t->d->effects;
@@ -120,23 +135,28 @@ static int read_state(struct buf *out, struct trial *t, hapax_error *err)
     buf_init(&body, DRILL_BODY_BYTES_MAX);
     int rc = final_target(&filled, unique, e->final_target);
     rc = rc != 0 ? rc : effects_get(&body, e, &e->final_place, buf_slice(&filled), err);
-    rc = rc != 0 ? rc : normalise(out, buf_slice(&body), e->final_pointer, unique, err);
+    rc = rc != 0 ? rc : normalise(out, found, buf_slice(&body), e->final_pointer, unique, err);
     buf_free(&filled);
     buf_free(&body);
     return rc;
 }
 
+static int shown(struct slice state)
+{
+    return (int)(state.len < SHOWN_BYTES_MAX ? state.len : SHOWN_BYTES_MAX);
+}
+
 /* Until two readings are equal. */
-static void settle_state(struct buf *out, struct trial *t)
+static void settle_state(struct buf *out, bool *found, struct trial *t)
 {
     const struct drill_setup *s = t->d->setup;
     int64_t end = clock_mono_ms() + s->settle_ms_max;
     struct buf before;
     buf_init(&before, STATE_BYTES_MAX);
-    int rc = t->rc != 0 ? t->rc : read_state(&before, t, &t->d->err);
+    int rc = t->rc != 0 ? t->rc : read_state(&before, found, t, &t->d->err);
     while (rc == 0) {
-        effects_sleep(s, s->settle_ms);
-        rc = read_state(out, t, &t->d->err);
+        effects_sleep(s, t->d->effects.still_ms);
+        rc = read_state(out, found, t, &t->d->err);
         bool same = slice_equal(buf_slice(out), buf_slice(&before));
         if (rc != 0 || same || clock_mono_ms() >= end || (s->stop != NULL && *s->stop != 0)) {
             break;
@@ -148,15 +168,48 @@ static void settle_state(struct buf *out, struct trial *t)
     buf_free(&before);
 }
 
-static void run_order(struct buf *state, struct trial *t, const struct order *o, unsigned times)
+static void begin_state(struct trial *t)
 {
     const struct drill_setup *s = t->d->setup;
+    trial_forget(t);
     make_operations(t);
     if (t->rc == 0 && s->reset_command != NULL) {
         t->rc = command_run(s->reset_command, NULL, s->timeout_ms, s->stop, &t->d->err);
     }
-    send_in_order(t, o, times);
-    settle_state(state, t);
+}
+
+/* Returns how many events were never taken. */
+static size_t run_order(struct buf *state, struct trial *t, const struct order *o, enum how how)
+{
+    bool found = false;
+    begin_state(t);
+    size_t left = send_in_order(t, o, how);
+    settle_state(state, &found, t);
+    return left;
+}
+
+/* The order of names, whose state all others have to lead to. Is it one that proves something? */
+static void run_reference(struct buf *state, struct trial *t, const struct order *o)
+{
+    struct buf before;
+    hapax_error err = {0};
+    bool found = false;
+    buf_init(&before, STATE_BYTES_MAX);
+    begin_state(t);
+    bool was_there =
+        t->rc == 0 && read_state(&before, &found, t, &err) == 0; /* what comes first need not be there */
+    size_t left = send_in_order(t, o, EACH_ONCE);
+    settle_state(state, &found, t);
+    if (t->rc == 0 && left > 0) {
+        trial_doubt(t, "%zu event%s never taken: the last one was answered with %d", left,
+                    left == 1 ? " was" : "s were", t->sent[t->sent_count - 1].answer.status);
+    } else if (t->rc == 0 && !found) {
+        trial_doubt(t, "after the events there is nothing at the pointer of --final-url");
+    } else if (t->rc == 0 && was_there && slice_equal(buf_slice(&before), buf_slice(state))) {
+        trial_doubt(t, "the events change nothing at --final-url: the state is %.*s before and after",
+                    shown(buf_slice(state)), buf_slice(state).ptr);
+    }
+    buf_free(&before);
 }
 
 /* --- Orders. ------------------------------------------------------------------------------------- */
@@ -216,12 +269,7 @@ static const char *order_text(char *out, const struct trial *t, const struct ord
     return out;
 }
 
-static int shown(struct slice state)
-{
-    return (int)(state.len < SHOWN_BYTES_MAX ? state.len : SHOWN_BYTES_MAX);
-}
-
-static void show(struct trial *t, const struct order *o, unsigned times)
+static void show(struct trial *t, const struct order *o, enum how how)
 {
     const struct drill_setup *s = t->d->setup;
     buf_clear(&t->curl);
@@ -234,22 +282,30 @@ static void show(struct trial *t, const struct order *o, unsigned times)
         if (i > 0) {
             curl_key(t, o->at[i]);
         }
-        for (unsigned k = 0; k < times; k++) {
+        for (unsigned k = 0; k < (how == EACH_TWICE ? 2 : 1); k++) {
             curl_send(t, o->at[i], DRILL_READ);
             curl_text(t, "; ");
         }
+    }
+    for (size_t i = 0; i + 1 < s->event_count && how == AGAIN_LATE; i++) {
+        curl_key(t, o->at[i]);
+        curl_send(t, o->at[i], DRILL_READ);
+        curl_text(t, "; ");
     }
     curl_final(t, o->at[0]);
 }
 
 static void tell(struct trial *t, const struct order *reference, const struct buf *expected,
-                 const struct order *o, const struct buf *state, const char *how)
+                 const struct order *o, const struct buf *state, const char *how, size_t left)
 {
     char one[ORDER_TEXT_MAX] = "";
     char other[ORDER_TEXT_MAX] = "";
     trial_broken(t, "after %s the state is %.*s, after %s%s it is %.*s", order_text(one, t, reference),
                  shown(buf_slice(expected)), buf_slice(expected).ptr, order_text(other, t, o), how,
                  shown(buf_slice(state)), buf_slice(state).ptr);
+    if (left > 0) {
+        trial_broken(t, "%zu of them %s refused all %d times", left, left == 1 ? "was" : "were", PASSES_MAX);
+    }
 }
 
 static void begin_order(struct order *o)
@@ -284,17 +340,18 @@ void case_event_orders(struct trial *t)
     buf_init(&state, STATE_BYTES_MAX);
     begin_order(&reference);
     o = reference;
-    run_order(&expected, t, &reference, 1);
-    show(t, &o, 1);
-    while (t->rc == 0 && tried < DRILL_ORDERS_MAX && (!all || next_order(&o, n))) {
+    run_reference(&expected, t, &reference);
+    show(t, &o, EACH_ONCE);
+    while (t->rc == 0 && t->verdict != DRILL_INCONCLUSIVE && tried < DRILL_ORDERS_MAX &&
+           (!all || next_order(&o, n))) {
         if (!all) {
             shuffle(&o, n, &random);
         }
-        run_order(&state, t, &o, 1);
+        size_t left = run_order(&state, t, &o, EACH_ONCE);
         tried++;
         if (t->rc == 0 && !slice_equal(buf_slice(&expected), buf_slice(&state)) && other++ == 0) {
-            tell(t, &reference, &expected, &o, &state, "");
-            show(t, &o, 1);
+            tell(t, &reference, &expected, &o, &state, "", left);
+            show(t, &o, EACH_ONCE);
         }
     }
     finish(t);
@@ -315,13 +372,18 @@ void case_event_twice(struct trial *t)
     buf_init(&expected, STATE_BYTES_MAX);
     buf_init(&state, STATE_BYTES_MAX);
     begin_order(&o);
-    run_order(&expected, t, &o, 1);
-    run_order(&state, t, &o, 2);
-    show(t, &o, 2);
-    finish(t);
-    if (t->rc == 0 && !slice_equal(buf_slice(&expected), buf_slice(&state))) {
-        tell(t, &o, &expected, &o, &state, ", each twice,");
+    run_reference(&expected, t, &o);
+    show(t, &o, EACH_TWICE);
+    for (enum how how = EACH_TWICE; how <= AGAIN_LATE && t->rc == 0 && t->verdict == DRILL_HOLDS; how++) {
+        buf_clear(&state);
+        size_t left = run_order(&state, t, &o, how);
+        if (t->rc == 0 && !slice_equal(buf_slice(&expected), buf_slice(&state))) {
+            tell(t, &o, &expected, &o, &state,
+                 how == EACH_TWICE ? ", each twice," : " and again all but the last", left);
+            show(t, &o, how);
+        }
     }
+    finish(t);
     buf_free(&expected);
     buf_free(&state);
 }

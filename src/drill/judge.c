@@ -35,10 +35,11 @@ bool judge_effects(struct trial *t)
         return true;
     }
     if (seen > most && !t->moving && !trial_is_idle(t)) {
-        trial_doubt(t,
-                    "%lld effects instead of %lld, but the counter moves while nothing is sent, too: somebody "
-                    "else uses the endpoint",
-                    seen, most);
+        trial_doubt(
+            t,
+            "%lld effects instead of %lld, but the counter moves while nothing is sent, too: somebody "
+            "else uses the endpoint",
+            seen, most);
         return false;
     }
     if (seen < least && !is_any_answered(t)) {
@@ -69,9 +70,11 @@ static void unexpected(struct trial *t, const char *who, const struct answer *a,
         snprintf(often, sizeof often, "%u times ", times);
     }
     if (answer_is_limit(a)) {
-        trial_doubt(t, "%s was %sanswered with %d: the endpoint limits its load, perhaps", who, often, a->status);
+        trial_doubt(t, "%s was %sanswered with %d: the endpoint limits its load, perhaps", who, often,
+                    a->status);
     } else {
-        trial_broken(t, "%s was %sanswered with %s; %s", who, often, answer_text(text, sizeof text, a), expected);
+        trial_broken(t, "%s was %sanswered with %s; %s", who, often, answer_text(text, sizeof text, a),
+                     expected);
     }
 }
 
