@@ -133,7 +133,11 @@ static int write_file(const struct call_report *report, const hapax_call_result 
         good = false;
     }
     if (!good) {
-        output_message(report->args->command, "can't write %s: %s", path, strerror(error));
+        output_message(
+            report->args->command,
+            "can't write %s: %s; the server has answered: run the same command with another --output to "
+            "get it",
+            path, strerror(error));
     }
     return good ? CLI_OK : CLI_FAILED;
 }

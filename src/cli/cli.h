@@ -81,6 +81,7 @@ struct cli_command {
     const struct cli_example *examples;           /* at least one, but for groups */
     const struct cli_command *const *subcommands; /* ends with NULL; a group has these and no run */
     bool words_follow; /* the first argument ends the options: what follows are another command's words */
+    bool own_exits;    /* the description tells its exit codes, not the table above */
     int (*run)(const struct cli_args *args);
 };
 

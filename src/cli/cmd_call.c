@@ -51,8 +51,8 @@ static int read_body(struct asked *a, const struct cli_args *args, const char *t
     bool failed = file == NULL || ferror(file);
     int code = CLI_OK;
     if (failed) {
-        output_message(args->command, "can't read %s: %s", text + 1, strerror(errno));
-        code = CLI_FAILED;
+        output_message(args->command, "can't read %s: %s; nothing was sent", text + 1, strerror(errno));
+        code = CLI_USAGE;
     } else if (rc == HAPAX_E_LIMIT) {
         code = output_usage(args->command, "the body in %s is longer than %u bytes", text + 1,
                             HAPAX_CALL_BODY_BYTES_MAX);
@@ -103,8 +103,8 @@ static int add_headers_of(struct asked *a, const struct cli_args *args, const ch
         }
     }
     if (file == NULL || (rc == CLI_OK && ferror(file))) {
-        output_message(args->command, "can't read %s: %s", path, strerror(errno));
-        rc = CLI_FAILED;
+        output_message(args->command, "can't read %s: %s; nothing was sent", path, strerror(errno));
+        rc = CLI_USAGE;
     }
     free(line);
     if (file != NULL) {
@@ -407,5 +407,6 @@ const struct cli_command cmd_call = {
     .options = options,
     .arguments = arguments,
     .examples = examples,
+    .own_exits = true,
     .run = run,
 };

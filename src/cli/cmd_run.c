@@ -447,5 +447,6 @@ const struct cli_command cmd_run = {
     .arguments = arguments,
     .examples = examples,
     .words_follow = true,
+    .own_exits = true,
     .run = run,
 };

@@ -52,6 +52,22 @@ static int make_folders(char *path)
     return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -1;
 }
 
+int home_store_existing_path(struct buf *out)
+{
+    size_t start = out->len;
+    struct stat status;
+    int rc = append_folder(out);
+    rc = rc != 0 || out->len == start ? rc : buf_append_text(out, FILE_NAME);
+    rc = rc != 0 ? rc : buf_append_byte(out, '\0');
+    if (rc == 0) {
+        out->len--;
+    }
+    if (rc != 0 || stat(out->ptr + start, &status) != 0) {
+        out->len = start;
+    }
+    return rc;
+}
+
 static int own_store(struct buf *uri, const struct cli_args *args)
 {
     size_t scheme = strlen(SQLITE_SCHEME);

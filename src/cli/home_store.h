@@ -27,6 +27,9 @@
  * CLI_OK, or another exit code after a message; *out is then NULL. */
 int home_store_uri(char **out, const struct cli_args *args);
 
+/* Append the path of the user's own store where there is such a file; else nothing. 0, HAPAX_E_LIMIT or HAPAX_E_MEMORY. */
+int home_store_existing_path(struct buf *out);
+
 /* Print an error of hapax_open() or of a call on the handle, and tell the exit code: CLI_UNREACHABLE for a store that can't
  * be used, CLI_TRY_LATER for a SQLite file that somebody else has locked, the usual ones for what the store has no part in. */
 int home_store_error(const struct cli_args *args, const char *uri, const hapax_error *err);

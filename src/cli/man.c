@@ -228,8 +228,11 @@ static int command_list(struct buf *out, const struct cli_command *root)
     return rc;
 }
 
-static int exit_section(struct buf *out)
+static int exit_section(struct buf *out, const struct cli_command *command)
 {
+    if (command->own_exits) {
+        return buf_append_text(out, ".Sh EXIT STATUS\nSee the description.\n");
+    }
     int rc = buf_append_text(out, ".Sh EXIT STATUS\n.Bl -tag -width Ds\n");
     for (size_t i = 0; i < help_exit_count && rc == 0; i++) {
         rc = buf_printf(out, ".It %d\n", help_exits[i].code);
@@ -300,7 +303,7 @@ int help_man(struct buf *out, const struct cli_command *command)
     rc = rc != 0 ? rc : buf_append_text(out, ".Sh DESCRIPTION\n");
     rc = rc != 0 ? rc : body(out, command);
     rc = rc != 0 ? rc : root ? command_list(out, command) : subcommand_sections(out, command);
-    rc = rc != 0 ? rc : exit_section(out);
+    rc = rc != 0 ? rc : exit_section(out, command);
     rc = rc != 0 || root ? rc : example_section(out, command);
     return rc != 0 ? rc : see_also(out, command, &cli_root);
 }

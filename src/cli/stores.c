@@ -2,9 +2,11 @@
  * missing, which is right for the gateway; a mistyped path of an operator must not leave a new store. */
 #include "cli/stores.h"
 
+#include "cli/home_store.h"
 #include "cli/output.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -17,13 +19,24 @@ const char *stores_path(const char *uri)
     return scheme != NULL && (scheme == uri || wrapped) ? scheme + strlen(SQLITE_SCHEME) : NULL;
 }
 
+static void say_missing(const struct cli_args *args, const char *path)
+{
+    struct buf own;
+    buf_init(&own, PATH_MAX);
+    bool known = home_store_existing_path(&own) == 0 && own.len > 0;
+    output_message(args->command,
+                   "there is no store at %s; name it with --store sqlite:PATH or $HAPAX_STORE%s%.*s", path,
+                   known ? " ; that of hapax run and hapax call is sqlite:" : "", (int)own.len,
+                   known ? own.ptr : "");
+    buf_free(&own);
+}
+
 static int check_exists(const struct cli_args *args, const char *path)
 {
     struct stat status;
     if (stat(path, &status) != 0) {
         if (errno == ENOENT || errno == ENOTDIR) {
-            output_message(args->command,
-                           "there is no store at %s; name it with --store sqlite:PATH or $HAPAX_STORE", path);
+            say_missing(args, path);
             return CLI_NOT_FOUND;
         }
         output_message(args->command, "can't reach the store at %s: %s", path, strerror(errno));

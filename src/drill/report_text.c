@@ -43,12 +43,12 @@ static bool is_empty(const struct drill_report *r, unsigned payload, unsigned pl
 
 static int row(struct buf *out, const struct drill_report *r, unsigned char *at, bool colour)
 {
-    int rc = buf_printf(out, "  %-10s", drill_value_word(DRILL_COUNT, at[DRILL_COUNT]));
+    int rc = buf_printf(out, "  %-9s", drill_value_word(DRILL_COUNT, at[DRILL_COUNT]));
     for (unsigned i = 0; i < DRILL_AXIS_VALUES * DRILL_AXIS_VALUES && rc == 0; i++) {
         at[DRILL_DELIVERY] = (unsigned char)(i / DRILL_AXIS_VALUES);
         at[DRILL_MOMENT] = (unsigned char)(i % DRILL_AXIS_VALUES);
         const struct drill_case *c = cell(r, at);
-        static const unsigned widths[DRILL_AXIS_VALUES] = {12, 8, 10};
+        static const unsigned widths[DRILL_AXIS_VALUES] = {9, 7, 7};
         unsigned width = widths[at[DRILL_MOMENT]];
         rc = c != NULL ? mark(out, c->verdict, colour, width) : buf_printf(out, "%*s", (int)width, "");
     }
@@ -64,11 +64,11 @@ static int block(struct buf *out, const struct drill_report *r, unsigned payload
                                         drill_value_word(DRILL_PAYLOAD, payload),
                                         drill_value_word(DRILL_PLACE, place), why);
     }
-    int rc = buf_printf(out, "\n%s payload, %s\n  %-10s%-30s%-30s%s\n  %-10s",
+    int rc = buf_printf(out, "\n%s payload, %s\n  %-9s%-23s%-23s%s\n  %-9s",
                         drill_value_word(DRILL_PAYLOAD, payload), drill_value_word(DRILL_PLACE, place), "",
                         "answer read", "reply lost", "request lost", "");
     for (unsigned i = 0; i < 3 && rc == 0; i++) {
-        rc = buf_printf(out, "%-12s%-8s%-10s", "right away", "during", "after");
+        rc = buf_printf(out, "%-9s%-7s%-7s", "directly", "during", "after");
     }
     rc = rc != 0 ? rc : buf_append_text(out, "\n");
     unsigned char at[DRILL_AXES] = {0};

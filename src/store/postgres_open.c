@@ -67,8 +67,8 @@ static int unreachable(struct postgres_store *s, hapax_error *err)
     while (len > 0 && text[len - 1] == '\n') {
         text[--len] = '\0';
     }
-    for (char *p = text; (p = strchr(p, '\n')) != NULL;) {
-        *p = ';';
+    for (char *p = text; *p != '\0'; p++) {
+        *p = *p == '\n' ? ';' : *p == '\t' ? ' ' : *p;
     }
     /* 'connection to server at "HOST" (ADDRESS), port PORT failed: ...': of one host, that is known. */
     const char *cause = s->several_hosts ? NULL : strstr(text, " failed: ");

@@ -218,7 +218,9 @@ static int make_file(const struct sqlite_store *s, hapax_error *err)
     if (mknod(s->path, S_IFREG | S_IRUSR | S_IWUSR, 0) == 0 || errno == EEXIST) {
         return 0;
     }
-    return error_set(err, HAPAX_E_STORE, errno, "%.120s: can't be created (%.60s)", s->path, strerror(errno));
+    return error_set(err, HAPAX_E_STORE, errno,
+                     "%.120s: can't be created (%.60s); is its folder there, and may you write to it?",
+                     s->path, strerror(errno));
 }
 
 #define WAL_VFS "hapax-wal"

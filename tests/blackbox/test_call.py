@@ -342,14 +342,14 @@ def test_headers_come_from_a_file_too(caller, upstream):
     assert request.get("Authorization") == "Bearer hush" and request.all("X-A") == ["1 2", "3"] and request.get("X-B") == "4"
     (caller.folder / "lines").write_text("hush")
     assert b"hush" not in caller.run("POST", upstream.url, "--op", "b", "-H", "@lines", code=2).stderr
-    assert b"no-such-file" in caller.run("POST", upstream.url, "--op", "b", "-H", "@no-such-file", code=1).stderr
+    assert b"no-such-file" in caller.run("POST", upstream.url, "--op", "b", "-H", "@no-such-file", code=2).stderr
     (caller.folder / "lines").write_text("X: " + "x" * (65 << 10))
     assert b"longer than 65536" in caller.run("POST", upstream.url, "--op", "b", "-H", "@lines", code=2).stderr
     assert len(upstream.requests) == 1
 
 
 def test_a_body_that_can_not_be_read_or_is_too_long_is_not_sent(caller, upstream):
-    assert b"no-such-file" in caller.run("POST", upstream.url, "-d", "@no-such-file", code=1).stderr
+    assert b"no-such-file" in caller.run("POST", upstream.url, "-d", "@no-such-file", code=2).stderr
     (caller.folder / "big").write_bytes(b"x" * ((16 << 20) + 1))
     assert b"16777216 bytes" in caller.run("POST", upstream.url, "-d", "@big", code=2).stderr
     assert upstream.requests == []
