@@ -275,8 +275,14 @@ def test_bodies_past_the_memory_limit_are_refused_until_there_is_room(start, ups
 
 def test_answers_past_the_memory_limit_still_reach_their_clients(start, upstream):
     gateway = start(config_for(upstream, limits="{body_memory: 64KiB}", body_size="1KiB", keep_body="1MiB"))
-    upstream.answer = Answer(200, [], b"a" * 500_000)
-    answers = at_once(4, lambda i: gateway.post("/orders", f"k-{i}"))
+    release = threading.Event()
+    upstream.answer = Answer(200, [], b"a" * 500_000, wait=release)
+    asked = [in_background(gateway.post, "/orders", f"k-{i}") for i in range(4)]
+    wait_until(lambda: len(upstream.effects()) == 4, "all of them run: no request finds the memory full of answers")
+    release.set()
+    for thread, _ in asked:
+        thread.join()
+    answers = [found[0] for _, found in asked]
     assert {(a.status, len(a.body)) for a in answers} == {(200, 500_000)}
     assert gateway.post("/orders", "k-0").marker == "replayed"  # with its answer, or as answer-not-kept
     assert len(upstream.effects()) == 4

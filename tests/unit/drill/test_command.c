@@ -53,7 +53,8 @@ static void one_that_takes_too_long_is_killed_with_its_children(void **state)
     struct buf out;
     hapax_error err = {0};
     assert_int_equal(run("sleep 600 & echo $!; wait", &out, 300, &err), HAPAX_E_TIMEOUT);
-    long child = strtol(buf_slice(&out).ptr, NULL, 10);
+    assert_int_equal(buf_append_byte(&out, '\0'), 0);
+    long child = strtol(out.ptr, NULL, 10);
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/stat", child);
     int64_t end = clock_mono_ms() + PATIENCE_MS;
