@@ -184,8 +184,12 @@ static void take_signals(struct run_attendance *a)
             say_stopped(a, number);
         } else if (number != SIGCHLD && !a->ended) {
             kill(-a->pid, number);
+            if (run_signals_ends(number)) {
+                kill(-a->pid, SIGCONT); /* one that stands still would not hear it */
+            }
         }
     }
+    look(a); /* again: a SIGCHLD that was just taken may tell of what came after the first look */
 }
 
 static void keep_deadlines(struct run_attendance *a)
