@@ -1,5 +1,12 @@
+import signal
+
 import pytest
 from harness import Gateway, Upstream, config_for
+
+# Under nohup, and in the background of a shell, these are ignored; what the tests start would inherit that.
+for number in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture
