@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "cli/output.h"
+#include "drill/request.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -265,18 +266,13 @@ static int choose_key_header(struct drill_setup *s, const struct cli_args *args)
 {
     bool in_events = s->event_count > 0;
     for (size_t i = 0; i < s->event_count; i++) {
-        in_events = in_events && memmem(s->events[i].body.ptr, s->events[i].body.len, "{key}", 5) != NULL;
+        in_events = in_events && request_holds(s->events[i].body, 'k');
     }
     const char *name = cli_text(args, "key-header");
     if (name != NULL && !slice_is_token(slice_text(name))) {
         return output_usage(args->command, "%s is not the name of a header", name);
     }
-    bool elsewhere = in_events;
-    for (size_t i = 0; i < s->header_count; i++) {
-        elsewhere = elsewhere || memmem(s->headers[i].value.ptr, s->headers[i].value.len, "{key}", 5) != NULL;
-    }
-    elsewhere = elsewhere || strstr(s->url, "{key}") != NULL ||
-                (s->body.len > 0 && memmem(s->body.ptr, s->body.len, "{key}", 5) != NULL);
+    bool elsewhere = in_events || request_has_key_placeholder(s);
     s->key_header = name != NULL ? name : elsewhere ? NULL : "Idempotency-Key";
     return CLI_OK;
 }

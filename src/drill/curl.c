@@ -100,20 +100,9 @@ static int word(struct buf *out, struct slice text, const struct operation *op)
 
 /* --- What may be shown. -------------------------------------------------------------------------- */
 
-static bool holds(struct slice text, char placeholder)
-{
-    while (text.len > 0) {
-        struct slice before;
-        if (request_next_piece(&before, &text) == placeholder) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool holds_any(struct slice text)
 {
-    return holds(text, 'k') || holds(text, 'u');
+    return request_holds(text, 'k') || request_holds(text, 'u');
 }
 
 static bool mentions(struct slice name, const char *word)
@@ -319,7 +308,7 @@ static int file_body(struct buf *out, const struct drill_setup *s, struct slice 
 {
     bool stdin_is_it = s->body_file != NULL && strcmp(s->body_file, "-") == 0;
     if (s->body_file == NULL || stdin_is_it || !slice_is_none(op->body) || body.ptr != s->body.ptr ||
-        (holds(body, 'k') && op->form != KEY_NORMAL)) {
+        (request_holds(body, 'k') && op->form != KEY_NORMAL)) {
         return HAPAX_E_LIMIT;
     }
     int rc = buf_append_text(out, "sed -e \"s/{key}/$K/g\" -e \"s/{unique}/$U/g\" -- ");
@@ -390,13 +379,13 @@ int request_write_curl(struct buf *out, const struct drill_setup *s, const struc
 /* In anything that any of its requests may be made from. */
 static bool uses(const struct drill_setup *s, const struct operation *op, char placeholder)
 {
-    bool there = holds(slice_text(s->url), placeholder) || holds(s->body, placeholder) ||
-                 holds(op->body, placeholder) || holds(s->other_body, placeholder) ||
-                 holds(s->tenant.value, placeholder) || holds(s->fail.value, placeholder) ||
-                 (s->other_url != NULL && holds(slice_text(s->other_url), placeholder)) ||
-                 (s->final_url != NULL && holds(slice_text(s->final_url), placeholder));
+    bool there = request_holds(slice_text(s->url), placeholder) || request_holds(s->body, placeholder) ||
+                 request_holds(op->body, placeholder) || request_holds(s->other_body, placeholder) ||
+                 request_holds(s->tenant.value, placeholder) || request_holds(s->fail.value, placeholder) ||
+                 (s->other_url != NULL && request_holds(slice_text(s->other_url), placeholder)) ||
+                 (s->final_url != NULL && request_holds(slice_text(s->final_url), placeholder));
     for (size_t i = 0; i < s->header_count; i++) {
-        there = there || holds(s->headers[i].value, placeholder);
+        there = there || request_holds(s->headers[i].value, placeholder);
     }
     return there;
 }

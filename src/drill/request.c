@@ -19,7 +19,7 @@ char request_next_piece(struct slice *before, struct slice *rest)
     return which;
 }
 
-static bool holds(struct slice text, char placeholder)
+bool request_holds(struct slice text, char placeholder)
 {
     while (text.len > 0) {
         struct slice before;
@@ -33,11 +33,11 @@ static bool holds(struct slice text, char placeholder)
 static bool anywhere(const struct drill_setup *s, char placeholder)
 {
     for (size_t i = 0; i < s->header_count; i++) {
-        if (holds(s->headers[i].value, placeholder)) {
+        if (request_holds(s->headers[i].value, placeholder)) {
             return true;
         }
     }
-    return holds(slice_text(s->url), placeholder) || holds(s->body, placeholder);
+    return request_holds(slice_text(s->url), placeholder) || request_holds(s->body, placeholder);
 }
 
 bool request_has_key_placeholder(const struct drill_setup *s)

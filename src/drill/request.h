@@ -49,6 +49,7 @@ bool request_has_unique(const struct drill_setup *s);
 /* What both writers use: the text before a template's next placeholder, and which it is: 'k', 'u', or '\0' after the
  * last one. */
 char request_next_piece(struct slice *before, struct slice *rest);
+bool request_holds(struct slice text, char placeholder);                         /* one of these */
 struct slice request_body(const struct payloads *p, const struct operation *op); /* a template */
 bool request_gives(const struct drill_setup *s, const char *header);
 bool request_tenant_replaces(const struct drill_setup *s, const struct operation *op, struct slice header);
