@@ -6,9 +6,12 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import subprocess
+import sys
 
 from measure import BUILD, HAPAX, ROOT, Unusable, free_ports
+
+sys.path.append(str(ROOT / "tests/tools"))
+import npm  # noqa: E402
 
 STATIC = "nginx return 200"
 PROXY = "nginx proxy_pass"
@@ -118,23 +121,11 @@ def start_hand_built(servers, run, upstream, fsync):
 
 
 def install_node():
-    """The packages of bench/node in the build folder; installed again only when the lock file changes."""
-    need("node", "npm")
-    source, there = ROOT / "bench/node", BUILD / "bench-node"
-    lock = (source / "package-lock.json").read_bytes()
-    done = there / "installed"
-    if not done.exists() or done.read_bytes() != lock:
-        there.mkdir(parents=True, exist_ok=True)
-        for name in ["package.json", "package-lock.json"]:
-            shutil.copy(source / name, there)
-        try:
-            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=there, check=True,
-                           capture_output=True, text=True, timeout=300)
-        except subprocess.SubprocessError as error:
-            raise Unusable(f"npm ci failed: {(error.stderr or str(error)).strip()[:200]}") from error
-        done.write_bytes(lock)
-    shutil.copy(source / "server.js", there)
-    return there / "server.js"
+    """The packages of bench/node; returns the script."""
+    try:
+        return npm.install(ROOT / "bench/node", BUILD / "bench-node", "server.js")
+    except RuntimeError as why:
+        raise Unusable(f"{why} (dev/deps bench)") from why
 
 
 def start_node(servers, run, upstream):

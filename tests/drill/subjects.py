@@ -14,8 +14,9 @@ import sys
 import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "blackbox"))
+sys.path[:0] = [str(HERE.parent / "blackbox"), str(HERE.parent / "tools")]
 
+import npm  # noqa: E402
 from harness import BUILD, HAPAX, PATIENCE_S, Connection, Ended, wait_until  # noqa: E402
 
 FRESH = object()  # the key of this property
@@ -240,20 +241,8 @@ def need(*programs):
 
 
 def install_npm():
-    """The packages of npm/ in the build folder; installed again only when the lock file changes. Returns the script."""
-    need("node", "npm")
-    source, there = HERE / "npm", BUILD / "drill-npm"
-    lock = (source / "package-lock.json").read_bytes()
-    done = there / "installed"
-    if not done.exists() or done.read_bytes() != lock:
-        there.mkdir(parents=True, exist_ok=True)
-        for name in ["package.json", "package-lock.json"]:
-            shutil.copy(source / name, there)
-        try:
-            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=there, check=True,
-                           capture_output=True, text=True, timeout=300)
-        except subprocess.SubprocessError as error:
-            raise Unusable(f"npm ci failed: {(getattr(error, 'stderr', '') or str(error)).strip()[:200]}") from error
-        done.write_bytes(lock)
-    shutil.copy(source / "server.js", there)
-    return there / "server.js"
+    """The packages of npm/; returns the script."""
+    try:
+        return npm.install(HERE / "npm", BUILD / "drill-npm", "server.js")
+    except RuntimeError as why:
+        raise Unusable(str(why)) from why

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import subprocess
 
+import npm
 import psycopg
 import pytest
 from harness import BUILD, HAPAX, ROOT, at_once, is_sanitized, wait_until
@@ -22,21 +23,10 @@ numbers = itertools.count(1)
 
 
 def install_pg():
-    """The npm packages in the build folder; installed again only when the lock file changes."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("there is no node or npm here")
-    lock, done = (HERE / "package-lock.json").read_bytes(), NPM / "installed"
-    if not done.exists() or done.read_bytes() != lock:
-        NPM.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name, NPM)
-        try:
-            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=NPM, check=True,
-                           capture_output=True, text=True, timeout=120)
-        except subprocess.SubprocessError as error:
-            pytest.skip(f"npm ci failed: {(getattr(error, 'stderr', None) or str(error)).strip()[-200:]}")
-        done.write_bytes(lock)
-    shutil.copy(HERE / "pay.mjs", NPM)
+    try:
+        npm.install(HERE, NPM, "pay.mjs", patience_s=120)
+    except RuntimeError as why:
+        pytest.skip(str(why))
 
 
 class Example:
