@@ -141,9 +141,11 @@ static void deliver(int code, life_step *make)
           "a late batch was committed: code %d", code);
 }
 
+/* HAPAX_E_BUSY: the session that was given up still holds the record. */
 static bool allowed(int code)
 {
-    return code == HAPAX_E_STORE || code == HAPAX_E_STORE_FULL || code == HAPAX_E_TIMEOUT;
+    return code == HAPAX_E_STORE || code == HAPAX_E_STORE_FULL || code == HAPAX_E_TIMEOUT ||
+           code == HAPAX_E_BUSY;
 }
 
 /* Its code. `doubt`: it was in doubt before; then it may find itself done. */
