@@ -34,6 +34,8 @@ enum cli_kind {
     CLI_FLAG,      /* takes no value */
     CLI_TEXT,      /* anything */
     CLI_NUMBER,    /* decimal digits, from `least` to `most` */
+    CLI_DURATION,  /* "500ms" or "24h", from `least` to `most` milliseconds */
+    CLI_SIZE,      /* "64KiB", from `least` to `most` bytes */
     CLI_CHOICE,    /* one of `choices` */
     CLI_FILE,      /* a path; completed as such */
     CLI_DIRECTORY, /* likewise */
@@ -48,7 +50,7 @@ struct cli_option {
     const char *value;   /* what its value is called in usage ("URI"); NULL for a flag */
     const char *help;    /* a clause without a full stop */
     const char *choices; /* CLI_CHOICE: "running|done|unknown" */
-    uint64_t least;      /* CLI_NUMBER */
+    uint64_t least;      /* CLI_NUMBER, CLI_DURATION, CLI_SIZE */
     uint64_t most;
     const char *variable; /* CLI_TEXT: environment variable that holds for an absent option; NULL: none */
     const char *standard; /* value when neither is given; NULL: none */
@@ -106,8 +108,10 @@ bool cli_given(const struct cli_args *args, const char *name);
 /* The last value on the command line, else the environment variable's unless empty, else the default, else
  * NULL. */
 const char *cli_text(const struct cli_args *args, const char *name);
-/* The same as a number. `absent` when there is none. */
+/* The same as a number, as milliseconds, as bytes. `absent` when there is none. */
 uint64_t cli_number(const struct cli_args *args, const char *name, uint64_t absent);
+int64_t cli_duration_ms(const struct cli_args *args, const char *name, int64_t absent);
+uint64_t cli_size_bytes(const struct cli_args *args, const char *name, uint64_t absent);
 /* The nth value (from 0) of an option that repeats; NULL past the last. */
 const char *cli_nth(const struct cli_args *args, const char *name, size_t nth);
 /* A positional argument by its declared name; NULL when absent. The first of one that repeats: the others
@@ -146,6 +150,8 @@ extern const struct cli_command cmd_version;
 
 /* Everything but main(). */
 int cli_main(int argc, char **argv);
+
+#define CLI_DURATION_MS_MAX (3650ULL * 24 * 3600 * 1000) /* of any duration */
 
 /* Options that mean the same in every command. */
 #define CLI_OPTION_STORE                                                                                     \

@@ -1,8 +1,8 @@
 /* `hapax call`: a thin user of hapax/client.h. Its options become a request; call_report.c prints what it came to. */
 #include "base/limits.h"
-#include "base/units.h"
 #include "cli/call.h"
 #include "cli/home_store.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "core/json.h"
 
@@ -27,42 +27,14 @@ struct asked {
 
 /* --- what is sent -------------------------------------------------------------------------------- */
 
-static int read_stream(struct buf *body, FILE *file)
-{
-    char chunk[64 * 1024];
-    size_t n;
-    int rc = 0;
-    while (rc == 0 && (n = fread(chunk, 1, sizeof chunk, file)) > 0) {
-        rc = buf_append(body, chunk, n);
-    }
-    return rc;
-}
-
 /* TEXT, @FILE or @- */
 static int read_body(struct asked *a, const struct cli_args *args, const char *text)
 {
-    if (text[0] != '@') {
-        int rc = buf_append_text(&a->body, text);
-        return rc == 0 ? CLI_OK : output_no_memory(args->command);
+    if (text[0] == '@') {
+        return input_read(&a->body, args->command, text + 1);
     }
-    bool standard = strcmp(text, "@-") == 0;
-    FILE *file = standard ? stdin : fopen(text + 1, "re");
-    int rc = file != NULL ? read_stream(&a->body, file) : 0;
-    bool failed = file == NULL || ferror(file);
-    int code = CLI_OK;
-    if (failed) {
-        output_message(args->command, "can't read %s: %s; nothing was sent", text + 1, strerror(errno));
-        code = CLI_USAGE;
-    } else if (rc == HAPAX_E_LIMIT) {
-        code = output_usage(args->command, "the body in %s is longer than %u bytes", text + 1,
-                            HAPAX_CALL_BODY_BYTES_MAX);
-    } else if (rc != 0) {
-        code = output_no_memory(args->command);
-    }
-    if (file != NULL && !standard) {
-        fclose(file);
-    }
-    return code;
+    int rc = buf_append_text(&a->body, text);
+    return rc == 0 ? CLI_OK : output_no_memory(args->command);
 }
 
 static int add_header(struct asked *a, const struct cli_args *args, const char *line)
@@ -155,17 +127,7 @@ static int take_message(struct asked *a, const struct cli_args *args)
 
 /* --- options ------------------------------------------------------------------------------------- */
 
-static int take_duration(int64_t *ms, const struct cli_args *args, const char *name)
-{
-    const char *text = cli_text(args, name);
-    if (units_duration_ms(ms, slice_text(text)) != 0 || *ms == 0) {
-        return output_usage(args->command, "--%s is a duration such as 500ms, 30s, 10m, 24h or 30d, not %s",
-                            name, text);
-    }
-    return CLI_OK;
-}
-
-static int take_options(struct asked *a, const struct cli_args *args)
+static void take_options(struct asked *a, const struct cli_args *args)
 {
     hapax_call_request *r = &a->request;
     r->size = sizeof *r;
@@ -179,12 +141,12 @@ static int take_options(struct asked *a, const struct cli_args *args)
     r->key_quoted = cli_flag(args, "quote-key");
     r->ca_file = cli_text(args, "cacert");
     r->attempts_max = (unsigned)cli_number(args, "attempts", 0);
-    int rc = take_duration(&r->time_max_ms, args, "max-time");
-    rc = rc != CLI_OK ? rc : take_duration(&r->timeout_ms, args, "timeout");
-    rc = rc != CLI_OK ? rc : take_duration(&r->backoff_ms, args, "backoff");
-    rc = rc != CLI_OK ? rc : take_duration(&r->backoff_max_ms, args, "backoff-max");
-    rc = rc != CLI_OK ? rc : take_duration(&r->ttl_ms, args, "ttl");
-    return rc != CLI_OK ? rc : take_duration(&r->key_lifetime_ms, args, "key-lifetime");
+    r->time_max_ms = cli_duration_ms(args, "max-time", 0);
+    r->timeout_ms = cli_duration_ms(args, "timeout", 0);
+    r->backoff_ms = cli_duration_ms(args, "backoff", 0);
+    r->backoff_max_ms = cli_duration_ms(args, "backoff-max", 0);
+    r->ttl_ms = cli_duration_ms(args, "ttl", 0);
+    r->key_lifetime_ms = cli_duration_ms(args, "key-lifetime", 0);
 }
 
 /* --- the call ------------------------------------------------------------------------------------ */
@@ -238,8 +200,8 @@ static int run(const struct cli_args *args)
     }
     arena_init(&a->names, HEAD_TEXT_BYTES_MAX);
     buf_init(&a->body, HAPAX_CALL_BODY_BYTES_MAX);
-    int rc = take_options(a, args);
-    rc = rc != CLI_OK ? rc : take_message(a, args);
+    take_options(a, args);
+    int rc = take_message(a, args);
     rc = rc != CLI_OK ? rc : home_store_uri(&store, args);
     if (rc == CLI_OK) {
         a->report = (struct call_report){.args = args,
@@ -307,34 +269,46 @@ static const struct cli_option options[] = {
      .help = "send at most this often"},
     {.name = "max-time",
      .letter = 'm',
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = HAPAX_CALL_DURATION_MS_MAX,
      .standard = "10m",
      .help = "give up after this time"},
     {.name = "timeout",
      .letter = 't',
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = HAPAX_CALL_DURATION_MS_MAX,
      .standard = "30s",
      .help = "give up one attempt after this time, and send again"},
     {.name = "backoff",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = HAPAX_CALL_DURATION_MS_MAX,
      .standard = "500ms",
      .help = "the first retry comes within this time, at random; the window doubles each time"},
     {.name = "backoff-max",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = HAPAX_CALL_DURATION_MS_MAX,
      .standard = "30s",
      .help = "... up to this; Retry-After is obeyed in any case"},
     {.name = "key-lifetime",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = HAPAX_CALL_DURATION_MS_MAX,
      .standard = "24h",
      .help = "how long the server keeps keys: an operation of unknown outcome is not sent again after that"},
     {.name = "ttl",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = HAPAX_CALL_DURATION_MS_MAX,
      .standard = "30d",
      .help = "how long the answer is kept here"},
     {.name = "cacert",

@@ -9,8 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE_BYTES_MAX 80
-#define PLAN_ARENA_MAX (128U << 20)
+#define LINE_BYTES_MAX        80
+#define PLAN_ARENA_MAX        (128U << 20)
+#define DRILL_DURATION_MS_MAX (24 * 3600 * 1000)
 
 /* --- while it runs ------------------------------------------------------------------------------- */
 
@@ -340,23 +341,31 @@ static const struct cli_option options[] = {
      .standard = "10",
      .help = "fresh keys of the case repeats.race"},
     {.name = "settle",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = DRILL_DURATION_MS_MAX,
      .standard = "200ms",
      .help = "the counter has to stand still for so long"},
     {.name = "settle-max",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = DRILL_DURATION_MS_MAX,
      .standard = "10s",
      .help = "how long effects are waited for"},
     {.name = "timeout",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = DRILL_DURATION_MS_MAX,
      .standard = "30s",
      .help = "how long an answer is waited for"},
     {.name = "recover",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = DRILL_DURATION_MS_MAX,
      .standard = "30s",
      .help = "how long a key may stay in flight; later ones get a tenth of it"},
     {.name = "requests-max",

@@ -3,7 +3,6 @@
  * error, data of ours nowhere. */
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/units.h"
 #include "cli/home_store.h"
 #include "cli/output.h"
 #include "run/key_template.h"
@@ -20,8 +19,7 @@
 
 enum { CODE_BY_SIGNAL = 128 };
 
-#define LEASE_MS_MIN    1000
-#define DURATION_MS_MAX (3650LL * 24 * 3600 * 1000)
+#define LEASE_MS_MIN 1000
 
 struct job {
     const struct cli_args *args;
@@ -33,49 +31,20 @@ struct job {
 
 /* --- options ------------------------------------------------------------------------------------- */
 
-static int read_duration(int64_t *out, const struct cli_args *args, const char *name, int64_t least_ms)
-{
-    const char *text = cli_text(args, name);
-    if (text == NULL) {
-        return CLI_OK;
-    }
-    if (units_duration_ms(out, slice_text(text)) != 0 || *out < least_ms || *out > DURATION_MS_MAX) {
-        char least[UNITS_TEXT_MAX];
-        char most[UNITS_TEXT_MAX];
-        units_duration_text(least, least_ms);
-        units_duration_text(most, DURATION_MS_MAX);
-        return output_usage(args->command,
-                            "--%s is a duration such as 500ms, 10s, 30m, 48h or 7d, from %s to %s, not %s",
-                            name, least, most, text);
-    }
-    return CLI_OK;
-}
-
-static int read_options(struct job *j)
+static void read_options(struct job *j)
 {
     const struct cli_args *args = j->args;
     struct run_request *r = &j->request;
-    int rc = read_duration(&r->ttl_ms, args, "ttl", 1);
-    rc = rc != CLI_OK ? rc : read_duration(&r->wait_ms, args, "wait", 0);
-    rc = rc != CLI_OK ? rc : read_duration(&r->lease_ms, args, "lease", LEASE_MS_MIN);
-    rc = rc != CLI_OK ? rc : read_duration(&r->timeout_ms, args, "timeout", 0);
-    rc = rc != CLI_OK ? rc : read_duration(&r->kill_after_ms, args, "kill-after", 0);
-    if (rc != CLI_OK) {
-        return rc;
-    }
-    uint64_t bytes;
-    const char *keep = cli_text(args, "keep-output");
-    if (units_size_bytes(&bytes, slice_text(keep)) != 0 || bytes > RUN_KEPT_BYTES_MAX) {
-        return output_usage(args->command,
-                            "--keep-output is a size such as 64KiB or 1MiB, at most %u, not %s",
-                            RUN_KEPT_BYTES_MAX, keep);
-    }
-    r->keep_bytes = (size_t)bytes;
+    r->ttl_ms = cli_duration_ms(args, "ttl", 0);
+    r->wait_ms = cli_duration_ms(args, "wait", 0);
+    r->lease_ms = cli_duration_ms(args, "lease", 0);
+    r->timeout_ms = cli_duration_ms(args, "timeout", 0);
+    r->kill_after_ms = cli_duration_ms(args, "kill-after", 0);
+    r->keep_bytes = (size_t)cli_size_bytes(args, "keep-output", 0);
     r->retry_unknown = strcmp(cli_text(args, "on-unknown"), "retry") == 0;
     r->keep_failures = cli_flag(args, "keep-failures");
     r->ignore_args = cli_flag(args, "ignore-args");
     r->argv = (char *const *)args->arguments; /* ends with NULL; exec does not write to them */
-    return CLI_OK;
 }
 
 static int read_key(struct job *j)
@@ -293,7 +262,7 @@ static int conclude(struct job *j)
 static int run_job(struct job *j)
 {
     int rc = fill_standard_streams();
-    rc = rc != CLI_OK ? rc : read_options(j);
+    read_options(j);
     rc = rc != CLI_OK ? rc : read_key(j);
     rc = rc != CLI_OK ? rc : home_store_uri(&j->store, j->args);
     if (rc != CLI_OK) {
@@ -338,24 +307,32 @@ static const struct cli_option options[] = {
              "strftime "
              "writes it, {{ a brace"},
     {.name = "ttl",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 1,
+     .most = CLI_DURATION_MS_MAX,
      .standard = "24h",
      .help = "how long its end is kept, from its start on; then the key is free"},
     {.name = "wait",
      .letter = 'w',
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 0,
+     .most = CLI_DURATION_MS_MAX,
      .standard = "10s",
      .help = "how long to wait for a run that goes on; 0: not at all"},
     {.name = "timeout",
      .letter = 't',
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 0,
+     .most = CLI_DURATION_MS_MAX,
      .help = "end the command and its process group after it, with SIGTERM"},
     {.name = "kill-after",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = 0,
+     .most = CLI_DURATION_MS_MAX,
      .standard = "10s",
      .help = "after --timeout: how long it may take to end before SIGKILL"},
     {.name = "on-unknown",
@@ -371,14 +348,18 @@ static const struct cli_option options[] = {
      .kind = CLI_FLAG,
      .help = "do not compare the command's words with those of the first run"},
     {.name = "keep-output",
-     .kind = CLI_TEXT,
+     .kind = CLI_SIZE,
      .value = "SIZE",
+     .least = 0,
+     .most = RUN_KEPT_BYTES_MAX,
      .standard = "1MiB",
      .help = "how much of what it prints is kept for repeats, both streams together; at most 16MiB less 256 "
              "bytes"},
     {.name = "lease",
-     .kind = CLI_TEXT,
+     .kind = CLI_DURATION,
      .value = "DURATION",
+     .least = LEASE_MS_MIN,
+     .most = CLI_DURATION_MS_MAX,
      .standard = "30s",
      .help = "how long a run may be silent (its host dead, asleep or cut off from the store) before it "
              "counts as cut off"},

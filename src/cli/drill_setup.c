@@ -2,7 +2,7 @@
 #include "cli/drill_setup.h"
 
 #include "base/clock.h"
-#include "base/units.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "drill/request.h"
 
@@ -23,31 +23,12 @@ static int read_file(struct slice *out, struct drill_texts *t, const struct cli_
 {
     struct buf bytes;
     buf_init(&bytes, DRILL_BODY_BYTES_MAX);
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    char piece[64 * 1024];
-    int rc = file != NULL ? 0 : HAPAX_E_SYSTEM;
-    size_t n = 0;
-    while (rc == 0 && (n = fread(piece, 1, sizeof piece, file)) > 0) {
-        rc = buf_append(&bytes, piece, n);
-    }
-    if (rc == 0 && ferror(file)) {
-        rc = HAPAX_E_SYSTEM;
-    }
-    int why = errno;
-    rc = rc != 0 ? rc : arena_copy(&t->arena, buf_slice(&bytes), out);
-    if (file != NULL && file != stdin) {
-        fclose(file);
+    int rc = input_read(&bytes, args->command, path);
+    if (rc == CLI_OK && arena_copy(&t->arena, buf_slice(&bytes), out) != 0) {
+        rc = output_no_memory(args->command);
     }
     buf_free(&bytes);
-    if (rc == HAPAX_E_SYSTEM) {
-        output_message(args->command, "can't read %s: %s", path, strerror(why));
-        return CLI_USAGE;
-    }
-    if (rc == HAPAX_E_LIMIT) {
-        output_message(args->command, "%s is larger than 16 MiB", path);
-        return CLI_USAGE;
-    }
-    return rc == 0 ? CLI_OK : output_no_memory(args->command);
+    return rc;
 }
 
 /* A value, or @FILE, or @- for standard input. */
@@ -183,25 +164,7 @@ static int read_all_headers(struct drill_setup *s, const struct cli_args *args)
     return rc;
 }
 
-/* --- numbers and patterns ------------------------------------------------------------------------ */
-
-static int read_duration(int64_t *out, const struct cli_args *args, const char *option, int64_t least)
-{
-    const char *text = cli_text(args, option);
-    if (units_duration_ms(out, slice_text(text)) != 0 || *out < least || *out > 24 * 3600 * 1000LL) {
-        return output_usage(args->command, "--%s is a duration such as 500ms, 10s or 2m, not %s", option,
-                            text);
-    }
-    return CLI_OK;
-}
-
-static int read_durations(struct drill_setup *s, const struct cli_args *args)
-{
-    int rc = read_duration(&s->settle_ms, args, "settle", 1);
-    rc = rc != CLI_OK ? rc : read_duration(&s->settle_ms_max, args, "settle-max", 1);
-    rc = rc != CLI_OK ? rc : read_duration(&s->timeout_ms, args, "timeout", 1);
-    return rc != CLI_OK ? rc : read_duration(&s->recover_ms, args, "recover", 1);
-}
+/* --- patterns ---------------------------------------------------------------------------------- */
 
 /* "a,b": patterns of case ids, copied. */
 static int read_patterns(const char **out, size_t *count, struct drill_texts *t, const struct cli_args *args,
@@ -284,11 +247,14 @@ int drill_texts_read(struct drill_texts *out, const struct cli_args *args)
     struct drill_setup *s = &out->setup;
     int rc = read_texts(out, args);
     rc = rc != CLI_OK ? rc : read_all_headers(s, args);
-    rc = rc != CLI_OK ? rc : read_durations(s, args);
     rc = rc != CLI_OK ? rc : read_events(out, args);
     rc = rc != CLI_OK ? rc : choose_key_header(s, args);
     rc = rc != CLI_OK ? rc : read_patterns(s->only, &s->only_count, out, args, "only");
     rc = rc != CLI_OK ? rc : read_patterns(s->skip, &s->skip_count, out, args, "skip");
+    s->settle_ms = cli_duration_ms(args, "settle", 0);
+    s->settle_ms_max = cli_duration_ms(args, "settle-max", 0);
+    s->timeout_ms = cli_duration_ms(args, "timeout", 0);
+    s->recover_ms = cli_duration_ms(args, "recover", 0);
     s->times = (unsigned)cli_number(args, "times", DRILL_TIMES);
     s->rounds = (unsigned)cli_number(args, "rounds", DRILL_ROUNDS);
     s->requests_max = (unsigned)cli_number(args, "requests-max", DRILL_REQUESTS_MAX);

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,13 +138,54 @@ static bool is_choice(const char *choices, const char *value)
     return false;
 }
 
+/* False: it is no such thing. */
+static bool amount_of(uint64_t *out, enum cli_kind kind, const char *value)
+{
+    int64_t ms = 0;
+    switch (kind) {
+    case CLI_NUMBER:
+        return units_u64(out, slice_text(value)) == 0;
+    case CLI_SIZE:
+        return units_size_bytes(out, slice_text(value)) == 0;
+    default: {
+        bool good = units_duration_ms(&ms, slice_text(value)) == 0;
+        *out = (uint64_t)ms;
+        return good;
+    }
+    }
+}
+
+static bool is_amount(enum cli_kind kind)
+{
+    return kind == CLI_NUMBER || kind == CLI_DURATION || kind == CLI_SIZE;
+}
+
+static int check_amount(const struct cli_command *command, const struct cli_option *o, const char *value)
+{
+    static const char *const kinds[] = {[CLI_NUMBER] = "number",
+                                        [CLI_DURATION] = "duration such as 500ms, 10s, 30m, 24h or 7d",
+                                        [CLI_SIZE] = "size such as 4096, 64KiB or 1MiB"};
+    char bounds[2][UNITS_TEXT_MAX];
+    const uint64_t limits[2] = {o->least, o->most};
+    uint64_t amount;
+    if (amount_of(&amount, o->kind, value) && amount >= o->least && amount <= o->most) {
+        return 0;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (o->kind == CLI_DURATION) {
+            units_duration_text(bounds[i], (int64_t)limits[i]);
+        } else {
+            snprintf(bounds[i], sizeof bounds[i], "%llu", (unsigned long long)limits[i]);
+        }
+    }
+    return output_usage(command, "--%s is a %s, from %s to %s, not %s", o->name, kinds[o->kind], bounds[0],
+                        bounds[1], value);
+}
+
 static int check_value(const struct cli_command *command, const struct cli_option *o, const char *value)
 {
-    uint64_t number;
-    if (o->kind == CLI_NUMBER &&
-        (units_u64(&number, slice_text(value)) != 0 || number < o->least || number > o->most)) {
-        return output_usage(command, "--%s is a number from %llu to %llu, not %s", o->name,
-                            (unsigned long long)o->least, (unsigned long long)o->most, value);
+    if (is_amount(o->kind)) {
+        return check_amount(command, o, value);
     }
     if (o->kind == CLI_CHOICE && !is_choice(o->choices, value)) {
         return output_usage(command, "--%s is one of %s, not %s", o->name, o->choices, value);
@@ -376,12 +418,27 @@ const char *cli_text(const struct cli_args *args, const char *name)
     return value != NULL && value[0] != '\0' ? value : o->standard;
 }
 
+static uint64_t amount(const struct cli_args *args, enum cli_kind kind, const char *name, uint64_t absent)
+{
+    HAPAX_ASSERT(declared(args, name)->kind == kind);
+    const char *text = cli_text(args, name);
+    uint64_t found;
+    return text != NULL && amount_of(&found, kind, text) ? found : absent;
+}
+
 uint64_t cli_number(const struct cli_args *args, const char *name, uint64_t absent)
 {
-    HAPAX_ASSERT(declared(args, name)->kind == CLI_NUMBER);
-    const char *text = cli_text(args, name);
-    uint64_t number = absent;
-    return text != NULL && units_u64(&number, slice_text(text)) == 0 ? number : absent;
+    return amount(args, CLI_NUMBER, name, absent);
+}
+
+int64_t cli_duration_ms(const struct cli_args *args, const char *name, int64_t absent)
+{
+    return (int64_t)amount(args, CLI_DURATION, name, (uint64_t)absent);
+}
+
+uint64_t cli_size_bytes(const struct cli_args *args, const char *name, uint64_t absent)
+{
+    return amount(args, CLI_SIZE, name, absent);
 }
 
 const char *cli_nth(const struct cli_args *args, const char *name, size_t nth)

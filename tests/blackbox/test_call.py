@@ -319,7 +319,7 @@ def test_the_same_request_in_another_form_is_not_refused(caller, upstream):
     (["POST", "http://h/", "--key-field", "/a", "--header-name", "X-Key", "-d", "{}"], "not both"),
     (["POST", "http://h/", "--op", "a\nb"], "control characters"),
     (["POST", "http://h/", "--op", "x" * 201], "200 bytes"),
-    (["POST", "http://h/", "--timeout", "soon"], "30s"),
+    (["POST", "http://h/", "--timeout", "soon"], "30m"),
     (["POST", "http://h/", "--max-time", "0"], "--max-time"),
     (["POST", "http://h/", "--attempts", "101"], "from 1 to 100"),
     (["POST", "https://h/", "--cacert", "no-such-file"], "no-such-file"),

@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,14 @@ static const struct cli_option options[] = {
      .least = 1,
      .most = 10,
      .help = "a number"},
+    {.name = "wait",
+     .kind = CLI_DURATION,
+     .value = "DURATION",
+     .least = 500,
+     .most = 60000,
+     .standard = "10s",
+     .help = "a time"},
+    {.name = "keep", .kind = CLI_SIZE, .value = "SIZE", .least = 0, .most = 1 << 20, .help = "a size"},
     {.name = "state", .kind = CLI_CHOICE, .value = "STATE", .choices = "running|done", .help = "a choice"},
     {.name = "header", .letter = 'H', .kind = CLI_TEXT, .value = "LINE", .repeats = true, .help = "a line"},
     {.name = "yes", .letter = 'y', .kind = CLI_FLAG, .help = "a flag"},
@@ -122,6 +131,34 @@ static void the_last_value_counts_unless_all_do(void **state)
     assert_string_equal(cli_nth(&args, "header", 1), "b");
     assert_null(cli_nth(&args, "header", 2));
     cli_args_free(&args);
+}
+
+static void amounts_are_read_in_their_units(void **state)
+{
+    (void)state;
+    struct cli_args args;
+    assert_int_equal(PARSE(&args, &command, "S", "K", "--wait", "1m", "--keep=64KiB"), 0);
+    assert_int_equal(cli_duration_ms(&args, "wait", 0), 60000);
+    assert_int_equal(cli_size_bytes(&args, "keep", 0), 65536);
+    cli_args_free(&args);
+    assert_int_equal(PARSE(&args, &command, "S", "K", "--wait=500ms", "--keep", "0"), 0);
+    assert_int_equal(cli_duration_ms(&args, "wait", 0), 500);
+    assert_int_equal(cli_size_bytes(&args, "keep", 7), 0);
+    cli_args_free(&args);
+    assert_int_equal(PARSE(&args, &command, "S", "K"), 0);
+    assert_int_equal(cli_duration_ms(&args, "wait", 0), 10000);
+    assert_int_equal(cli_size_bytes(&args, "keep", 7), 7);
+    cli_args_free(&args);
+    ASSERT_USAGE(&command, "S", "K", "--wait", "499ms");
+    ASSERT_USAGE(&command, "S", "K", "--wait", "60001ms");
+    ASSERT_USAGE(&command, "S", "K", "--wait", "0");
+    ASSERT_USAGE(&command, "S", "K", "--wait", "10");
+    ASSERT_USAGE(&command, "S", "K", "--wait", "soon");
+    ASSERT_USAGE(&command, "S", "K", "--wait", "-1s");
+    ASSERT_USAGE(&command, "S", "K", "--wait", "106751991168d");
+    ASSERT_USAGE(&command, "S", "K", "--keep", "1048577");
+    ASSERT_USAGE(&command, "S", "K", "--keep", "1s");
+    ASSERT_USAGE(&command, "S", "K", "--keep=");
 }
 
 static void an_absent_option_is_taken_from_the_environment_then_from_its_default(void **state)
@@ -255,6 +292,25 @@ static void check_example(const struct cli_command *c, const char *line)
     cli_args_free(&args);
 }
 
+/* An amount has bounds, and its default keeps to them. */
+static void check_bounds(const struct cli_command *c, const struct cli_option *o)
+{
+    bool amount = o->kind == CLI_NUMBER || o->kind == CLI_DURATION || o->kind == CLI_SIZE;
+    assert_true(o->most > o->least || !amount);
+    if (!amount || o->standard == NULL) {
+        return;
+    }
+    const struct cli_option alone[] = {*o, {0}};
+    struct cli_command only = {.name = c->name, .summary = c->summary, .options = alone, .run = c->run};
+    char given[128];
+    struct cli_args args;
+    snprintf(given, sizeof given, "--%s=%s", o->name, o->standard);
+    if (PARSE(&args, &only, given) != 0) {
+        fail_msg("the default of hapax %s --%s is out of its bounds", c->name, o->name);
+    }
+    cli_args_free(&args);
+}
+
 static void check_command(const struct cli_command *c)
 {
     assert_non_null(c->summary);
@@ -267,7 +323,7 @@ static void check_command(const struct cli_command *c)
         assert_non_null(o->help);
         assert_true((o->kind == CLI_FLAG) == (o->value == NULL));
         assert_true((o->kind == CLI_CHOICE) == (o->choices != NULL));
-        assert_true(o->kind != CLI_NUMBER || o->most > o->least);
+        check_bounds(c, o);
         assert_true(o->kind == CLI_TEXT || o->variable == NULL);
         assert_true(strcmp(o->name, "help") != 0 && o->letter != 'h');
         for (const struct cli_option *other = o + 1; other->name != NULL; other++) {
@@ -341,6 +397,7 @@ int main(void)
         cmocka_unit_test(every_way_to_write_a_value_gives_it),
         cmocka_unit_test(options_and_arguments_mix_until_a_double_dash),
         cmocka_unit_test(the_last_value_counts_unless_all_do),
+        cmocka_unit_test(amounts_are_read_in_their_units),
         cmocka_unit_test(an_absent_option_is_taken_from_the_environment_then_from_its_default),
         cmocka_unit_test(wrong_command_lines_are_usage_errors),
         cmocka_unit_test(an_option_can_stand_for_all_arguments),
