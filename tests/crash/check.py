@@ -19,6 +19,7 @@ RETRY = {(409, "in-progress"), (503, "store-unavailable"), (503, "overloaded"), 
 RETRY_AT_THE_END = {(409, "in-progress")}
 UNKNOWN_STATUSES = {"held": {409}, "unknown": {502, 504}}
 HANG_NS = 25_000_000_000  # clients wait 30 s, or leave within 16 ms
+TROUBLE_NS = 1_000_000_000  # what a kill ends may end that much later
 UNKNOWN = "unknown"
 
 
@@ -165,13 +166,20 @@ class Story:
             if not told or ask.status == 0 or ask.start < told[0].end or ask.verdict:
                 continue
             if ask.variant == told[0].variant:
-                if (ask.status, ask.problem) not in RETRY - RETRY_AT_THE_END:
+                later = RETRY if self.claimer_may_be_in_doubt(ask, arrivals) else RETRY - RETRY_AT_THE_END
+                if (ask.status, ask.problem) not in later:
                     yield ask.end, "no final answer, though one had been given"
             elif (ask.status, ask.problem) not in (RETRY - RETRY_AT_THE_END) | {(422, "key-reused")}:
                 yield ask.end, "not 422, though the key was another payload's"
         for ask in told:
             if ask.variant != told[0].variant:
                 yield ask.end, "a final answer to another payload"
+
+    def claimer_may_be_in_doubt(self, ask, arrivals):
+        """Of several gateways the one that claimed may have lost its store in the commit of the answer. The others find
+        it there and replay it; that one says "in progress" until the store tells it, too."""
+        return self.store_may_stand_still and any(
+            a.answered and a.answered < at + TROUBLE_NS and at < ask.end for a in arrivals for at, _ in self.kills)
 
     def ending(self, asks, arrivals):
         if not any(ask.phase == "end" and ask.verdict for ask in asks):

@@ -49,6 +49,9 @@ GOOD = {
         [ask(0, 5, (503, "released", "-", "x")), ask(6, 9, executed()), ask(20, 21, executed(marker="replayed"), phase="end")],
         [arrival(2, "busy", digest="x"), arrival(7, number=2)], []),
     "killed in the call": ([ask(0, 5, NOTHING), ask(20, 21, HELD, phase="end")], [arrival(2)], [(4, "killed")]),
+    "in progress where the commit is in doubt, replayed elsewhere": (
+        [ask(0, 5, executed(marker="attached")), ask(6, 7, RUNNING), ask(0, 8, (502, "unknown", "outcome-unknown", "p")),
+         ask(20, 21, executed(marker="replayed"), phase="end")], [arrival(2)], [(4, "sessions terminated")], True),
     "broken off": ([ask(0, 5, (502, "unknown", "outcome-unknown", "p")), ask(20, 21, HELD, phase="end")],
                    [arrival(2, "close")], []),
 }
@@ -73,6 +76,7 @@ BAD = {
     "contradicts": ([ask(0, 5, executed()), ask(20, 21, HELD, phase="end")], [arrival(2)], [(4, "killed")]),
     "executed a second time": ([ask(0, 5, executed()), ask(6, 7, executed()), END], [arrival(2)], []),
     "one had been given": ([ask(0, 5, executed()), ask(6, 7, RUNNING), END], [arrival(2)], []),
+    "though one had been given": ([ask(0, 5, executed()), ask(6, 7, RUNNING), END], [arrival(2)], [(8, "the server killed")], True),
     "was another payload's": ([ask(0, 5, executed()), ask(6, 7, RUNNING, "1"), END], [arrival(2)], []),
     "final answer to another payload": ([ask(0, 5, executed()), ask(6, 7, executed(marker="replayed"), "1"), END],
                                         [arrival(2)], []),
