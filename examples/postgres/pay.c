@@ -1,7 +1,7 @@
 /* Pay once, with libpq: pay DATABASE KEY ACCOUNT CENTS
  *
  * Prints the verdict and the answer. Exit status: 0 paid (now or before), 4 the key was used for something else,
- * 75 nobody knows or somebody else is at it, 1 failed (then nothing was paid), 2 usage.
+ * 75 nobody knows or somebody else is at it: run it again, with the same key; 1 failed, nothing was paid; 2 usage.
  *
  *     cc pay.c -o pay $(pkg-config --cflags --libs libpq) */
 #include <libpq-fe.h>
@@ -68,8 +68,10 @@ static bool is_passing(const char *state)
            strncmp(state, "08", 2) == 0;
 }
 
-static bool pay_at_last(char **argv, char *verdict, char *answer)
+/* After false: may a try have paid? Its COMMIT may have been lost, and no later error tells what became of it. */
+static bool pay_at_last(char **argv, char *verdict, char *answer, bool *in_doubt)
 {
+    *in_doubt = false;
     for (int tries = 0; tries < TRIES; tries++) {
         struct session s = {.db = PQconnectdb(argv[1])};
         bool good = PQstatus(s.db) == CONNECTION_OK;
@@ -82,6 +84,7 @@ static bool pay_at_last(char **argv, char *verdict, char *answer)
         if (good || !is_passing(s.state)) {
             return good;
         }
+        *in_doubt = true;
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
     return false;
@@ -95,8 +98,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: pay DATABASE KEY ACCOUNT CENTS\n");
         return EXIT_USAGE;
     }
-    if (!pay_at_last(argv, verdict, answer)) {
-        return EXIT_FAILURE;
+    bool in_doubt;
+    if (!pay_at_last(argv, verdict, answer, &in_doubt)) {
+        return in_doubt ? EXIT_TRY_LATER : EXIT_FAILURE;
     }
     printf("%s %s\n", verdict, answer);
     if (strcmp(verdict, "fresh") == 0 || strcmp(verdict, "replay") == 0) {

@@ -1,7 +1,7 @@
 // Pay once, with pg (npm install): node pay.mjs DATABASE KEY ACCOUNT CENTS
 //
 // Prints the verdict and the answer. Exit status: 0 paid (now or before), 4 the key was used for something else,
-// 75 nobody knows or somebody else is at it, 1 failed (then nothing was paid).
+// 75 nobody knows or somebody else is at it: run it again, with the same key; 1 failed, nothing was paid.
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 
@@ -30,21 +30,25 @@ function isPassing (error) {
 }
 
 // Whatever became of the transaction, also when COMMIT was lost, the same once more is right: it finds the answer, or
-// pays. Closing the connection rolls back.
+// pays. Closing the connection rolls back. When the tries run out, nobody knows; nor does an error of another kind in a
+// later try tell what became of an earlier one.
 async function payAtLast (database, ...what) {
-  for (let triesLeft = 4; ; triesLeft--) {
+  let inDoubt
+  for (let tries = 0; tries < 5; tries++) {
     const db = new pg.Client({ connectionString: database })
     db.on('error', () => {}) // the query that fails says so, too
     try {
       await db.connect()
       return await pay(db, ...what)
     } catch (error) {
-      if (triesLeft === 0 || !isPassing(error)) throw error
+      if (!isPassing(error)) throw inDoubt ?? error
+      inDoubt = error
       await sleep(100)
     } finally {
       await db.end().catch(() => {})
     }
   }
+  throw inDoubt
 }
 
 if (process.argv.length !== 6) {
@@ -57,5 +61,5 @@ try {
   process.exitCode = { fresh: 0, replay: 0, mismatch: 4 }[verdict] ?? 75
 } catch (error) {
   console.error(`pay: ${error.message}`)
-  process.exitCode = 1
+  process.exitCode = isPassing(error) ? 75 : 1
 }

@@ -7,7 +7,9 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
+import threading
 
 import npm
 import psycopg
@@ -18,7 +20,7 @@ from postgres_server import as_postgres, free_port
 HERE = ROOT / "examples/postgres"
 NPM = BUILD / "examples/postgres-node"
 RACE = 4
-OTHER_CONTENT, FAILED, PSQL_FAILED = 4, 1, 3
+OTHER_CONTENT, TRY_LATER, FAILED, PSQL_FAILED = 4, 75, 1, 3
 numbers = itertools.count(1)
 
 
@@ -131,6 +133,53 @@ def test_a_session_that_dies_at_work_has_done_nothing(example, key):
         assert process.returncode != 0
         assert example.state() == (5000, 0)
         assert example.pay(key)[0] == "fresh"
+    assert example.state() == (4000, 1)
+
+
+class GoneAtCommit:
+    """Between a program and its server: it lets COMMIT through, keeps the reply to itself, and then is gone for good."""
+
+    def __init__(self, port):
+        self.target = ("127.0.0.1", port)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.carry_one)
+        self.thread.start()
+
+    def carry_one(self):
+        with self.listener:
+            self.listener.settimeout(60)
+            near, _ = self.listener.accept()
+        with near, socket.create_connection(self.target) as far:
+            back = threading.Thread(target=self.carry_back, args=(far, near))
+            back.start()
+            while data := near.recv(65536):
+                far.sendall(data)
+            far.shutdown(socket.SHUT_WR)
+            back.join()
+
+    @staticmethod
+    def carry_back(far, near):
+        """Up to the reply that says COMMIT: by then it is committed. Each statement is answered before the next one."""
+        while data := far.recv(65536):
+            if b"COMMIT\0" in data:
+                break
+            near.sendall(data)
+        near.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.thread.join(timeout=60)
+        assert not self.thread.is_alive()
+
+
+@pytest.mark.parametrize("example", ["c", "python", "node"], indirect=True)
+def test_a_lost_commit_is_never_called_a_failure(example, key, server, monkeypatch):
+    """The payment is made, no try can learn of it: that is "nobody knows". Run again it says what it paid."""
+    with monkeypatch.context() as away, contextlib.closing(GoneAtCommit(server.port)) as proxy:
+        away.setattr(example, "uri", server.uri(example.db.info.dbname, port=proxy.port))
+        example.pay(key, status=TRY_LATER)
+    assert example.state() == (4000, 1)
+    assert example.pay(key)[0] == "replay"
     assert example.state() == (4000, 1)
 
 
