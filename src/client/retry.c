@@ -32,7 +32,7 @@ static int64_t asked_delay(const struct client_reply *r, int64_t now_wall_ms)
     return !slice_is_none(value) && retry_after_ms(&ms, value, date, now_wall_ms) ? ms : -1;
 }
 
-/* A gateway of this project says so itself. */
+/* A gateway of this project says so itself: this request was not carried out. */
 static bool marked_as_not_executed(const struct client_reply *r)
 {
     struct slice marker = header_of(r, SLICE_LITERAL("Idempotency-Status"));
@@ -58,13 +58,13 @@ struct told {
     enum { UNTOLD, AGAIN, NOT_AGAIN } retryable; /* the member of a problem document */
     bool outcome_unknown;
     bool in_progress;
+    bool of_another; /* the key has another request */
 };
 
-/* Words for "the first request with this key still runs", beside RFC 9457 types that end in it. */
-static bool means_in_progress(struct slice word)
+/* Is it one of these words, or an RFC 9457 type that ends in one? */
+static bool means(struct slice word, const struct slice *words, size_t count)
 {
-    static const struct slice words[] = {{"in-progress", 11}, {"idempotency_key_in_use", 22}};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t n = words[i].len;
         if (word.len >= n && slice_equal_nocase(slice_from(word, word.len - n), words[i]) &&
             (word.len == n || memchr(":/#", word.ptr[word.len - n - 1], 3) != NULL)) {
@@ -106,6 +106,8 @@ static int read_problem(struct told *out, const struct json *j, struct arena *ar
 static int read_body(struct told *out, const struct client_reply *r, struct arena *arena)
 {
     static const char *const places[] = {"/type", "/code", "/error/code", "/error/type"};
+    static const struct slice running[] = {{"in-progress", 11}, {"idempotency_key_in_use", 22}};
+    static const struct slice another[] = {{"key-reused", 10}, {"idempotency_error", 17}};
     struct json j;
     struct slice media = media_type(header_of(r, SLICE_LITERAL("Content-Type")));
     *out = (struct told){.retryable = UNTOLD};
@@ -119,22 +121,34 @@ static int read_body(struct told *out, const struct client_reply *r, struct aren
     for (size_t i = 0; i < sizeof places / sizeof *places && rc == 0; i++) {
         struct slice word;
         rc = text_at(&word, &j, places[i], arena);
-        out->in_progress = out->in_progress || means_in_progress(word);
+        out->in_progress = out->in_progress || means(word, running, sizeof running / sizeof *running);
+        out->of_another = out->of_another || means(word, another, sizeof another / sizeof *another);
     }
     return rc == HAPAX_E_MEMORY ? rc : 0; /* not what it says it is: nothing was told */
 }
 
 /* --- together --- */
 
+/* Is it no answer to this request, but about another one that has its key? An earlier attempt's, perhaps: servers compare
+ * in their own ways. 422 is what the IETF draft has for it. */
+static bool is_of_another(const struct client_reply *r, const struct told *told, bool maybe_done)
+{
+    return r->status >= 400 && (told->of_another || (r->status == 422 && maybe_done)) && !told->in_progress &&
+           !marked_as_its_answer(r);
+}
+
 /* A gateway knows its upstream; to a client, anybody on the way may have answered. A proxy says 503 when a server that it
  * had sent the request to went away, too, and 520 to 530 are those of a CDN whose server's answer it does not have. */
-static enum outcome outcome_told(const struct client_reply *r)
+static enum outcome outcome_told(const struct client_reply *r, const struct told *told, bool maybe_done)
 {
     struct outcome_table table;
     outcome_table_default(&table);
+    if (r->status >= 400 && marked_as_not_executed(r)) {
+        return OUTCOME_RELEASED;
+    }
     bool of_a_proxy = r->status == 503 || (r->status >= 520 && r->status <= 530);
     enum outcome o = of_a_proxy ? OUTCOME_UNKNOWN : outcome_of_status(&table, r->status);
-    return o == OUTCOME_UNKNOWN && marked_as_not_executed(r) ? OUTCOME_RELEASED : o;
+    return o == OUTCOME_DONE && is_of_another(r, told, maybe_done) ? OUTCOME_RELEASED : o;
 }
 
 /* A problem document says that it is no use. */
@@ -146,11 +160,17 @@ static hapax_call_news end_of(enum outcome o)
     return news[o];
 }
 
+/* What was not carried out: is it refused for what it is, or for what goes on there? */
+static bool lasts(int status)
+{
+    return status < 500 && status != 408 && status != 421 && status != 425 && status != 429;
+}
+
 static hapax_call_news judge_status(const struct client_reply *r, const struct told *told, bool maybe_done,
                                     bool asks_to_wait)
 {
     int status = r->status;
-    enum outcome o = outcome_told(r);
+    enum outcome o = outcome_told(r, told, maybe_done);
     if (status == 301 || status == 307 || status == 308) {
         return HAPAX_CALL_REJECTED; /* it is to be sent elsewhere: not carried out here */
     }
@@ -158,8 +178,7 @@ static hapax_call_news judge_status(const struct client_reply *r, const struct t
         return o == OUTCOME_UNKNOWN ? HAPAX_CALL_MAYBE : HAPAX_CALL_DEFINITE;
     }
     if (o == OUTCOME_RELEASED) {
-        bool lasts = (status == 401 || status == 403) && !asks_to_wait;
-        return lasts ? HAPAX_CALL_REJECTED : HAPAX_CALL_NOTHING;
+        return lasts(status) && !asks_to_wait ? HAPAX_CALL_REJECTED : HAPAX_CALL_NOTHING;
     }
     /* Without a word about it, a conflict with what an earlier attempt has begun can't be told from the answer. */
     bool conflict = status == 409 && (told->in_progress || (maybe_done && !marked_as_its_answer(r)));
@@ -177,14 +196,13 @@ int retry_judge(struct retry_verdict *out, const struct client_reply *reply, boo
     }
     out->after_ms = asked_delay(reply, now_wall_ms);
     int rc = reply->status >= 400 ? read_body(&told, reply, arena) : 0;
-    enum outcome o = outcome_told(reply);
+    enum outcome o = outcome_told(reply, &told, maybe_done);
     if (told.outcome_unknown) {
         out->news = HAPAX_CALL_HELD;
     } else if (told.retryable == NOT_AGAIN) {
         out->news = end_of(o);
     } else if (told.retryable == AGAIN) {
-        bool nothing = o == OUTCOME_RELEASED || marked_as_not_executed(reply);
-        out->news = nothing ? HAPAX_CALL_NOTHING : HAPAX_CALL_MAYBE;
+        out->news = o == OUTCOME_RELEASED ? HAPAX_CALL_NOTHING : HAPAX_CALL_MAYBE;
     } else {
         out->news = judge_status(reply, &told, maybe_done, out->after_ms >= 0);
     }
