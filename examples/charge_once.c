@@ -7,8 +7,8 @@
  * STORE is a SQLite file, made where there is none. The invoice names the operation: however often this program is run
  * for it, and whatever ended it before, the API sees one key, and the answer is the same.
  *
- * Exit status: 0 charged (now or before), 1 refused by the API, 4 another amount for that invoice, 75 run it again,
- * 2 usage.
+ * Exit status: 0 charged (now or before), 1 refused by the API, 4 another amount for that invoice, 75 not certain: run it
+ * again, 2 usage.
  *
  * Build it against an installed library:  cc charge_once.c $(pkg-config --cflags --libs hapax) */
 #include <hapax/client.h>
@@ -20,6 +20,13 @@ enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_OTHER_REQUEST = 4, EXIT_AGAIN = 75
 
 static int report(const hapax_call_result *result)
 {
+    if (result->end == HAPAX_CALL_END_REJECTED && result->maybe_done) {
+        fprintf(stderr,
+                "refused (%d), but an earlier attempt may have charged: correct it and run it again, it goes "
+                "on with the same key\n",
+                result->status);
+        return EXIT_AGAIN;
+    }
     switch (result->end) {
     case HAPAX_CALL_END_ANSWERED: /* by the API, just now, or */
     case HAPAX_CALL_END_REPLAYED: /* before: from our own store */
