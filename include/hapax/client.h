@@ -17,6 +17,9 @@
  *     scope "hapax call"              key OP    done: the answer is the server's, as text of HTTP
  *     scope "hapax call METHOD URL"   key KEY   the same, of an operation without op
  *
+ * An op with a '%' or bytes beyond printable ASCII is written there with %XX for each of them; where that is longer than a
+ * key may be, its beginning, '~' and a digest follow. A result's record_scope and record_key say it exactly.
+ *
  * An operation of which nobody knows whether it happened is an unknown record: calling again goes on with the same key,
  * hapax_resolve() settles it by hand. One that certainly did not happen has no record, but keeps its key. A request is
  * not stored, only a digest of it, but without an op its method and its URL up to the query are the scope, in clear:
@@ -79,8 +82,8 @@ typedef enum hapax_call_end {
     HAPAX_CALL_END_ANSWERED = 1, /* the server's answer, now stored (but see `stored`) */
     HAPAX_CALL_END_REPLAYED = 2, /* it was answered before: that answer again, nothing was sent */
     HAPAX_CALL_END_REJECTED =
-        3, /* an answer that is not the operation's: 401, 403, or a redirect of the request.
-                                    Not stored: change what is wrong and call again */
+        3, /* an answer that is not the operation's: 401, 403, a redirect of the request, or a refusal of the
+                                    key. Not stored: change what is wrong and call again; but see `maybe_done` */
     HAPAX_CALL_END_MISMATCH =
         4,                   /* the op was used for another request, or with another key. Nothing was sent */
     HAPAX_CALL_END_BUSY = 5, /* another caller is at it, and the time is over. Nothing was sent */
@@ -163,12 +166,15 @@ typedef struct hapax_call_result {
 
     int stored; /* ANSWERED: 0 when the store took the answer no more; it holds, and calling again sends again, with
                         the same key. Then `err` of hapax_call() says why */
-    int maybe_done; /* REJECTED: not 0 when an earlier attempt may have done it. Always for UNKNOWN, HELD and EXPIRED */
+    int maybe_done; /* REJECTED: not 0 when an earlier attempt may have done it, and the operation is unknown. Always for
+                        UNKNOWN, HELD and EXPIRED */
     int64_t claimed_ms; /* instant of the operation's first claim; 0 when it has no record */
     int64_t expires_ms; /* instant until which the answer is kept; 0: none is */
 
-    const char
-        *record_scope; /* where the operation's record is, or would be, for hapax_lookup() and the like */
+    const char *
+        record_scope; /* where the operation's record is, or would be, for hapax_lookup() and the like. MISMATCH of an op
+                          with another key and without a record (claimed_ms 0): where that key is. Once
+                          hapax_forget() has removed it, the op takes the key that it is given */
     const char *record_key; /* NULL, both, where there was no key to name it */
 
     const hapax_call_attempt *attempts; /* of this call */

@@ -125,6 +125,10 @@ static bool is_handed_out(const hapax_call_result *r)
 
 static int write_file(const struct call_report *report, const hapax_call_result *r, const char *path)
 {
+    if (!r->body_kept) {
+        output_message(report->args->command, "%s is not written: the body is not kept", path);
+        return CLI_FAILED;
+    }
     FILE *file = fopen(path, "we");
     bool good = file != NULL && fwrite(r->body, 1, r->body_bytes, file) == r->body_bytes;
     int error = errno;
@@ -172,7 +176,7 @@ static int write_answer(const struct call_report *report, const hapax_call_resul
     if (path != NULL) {
         return write_file(report, r, path);
     }
-    fwrite(r->body, 1, r->body_bytes, stdout);
+    fwrite(r->body, 1, r->body_bytes, stdout); /* nothing, where it is not kept */
     return CLI_OK;
 }
 
@@ -333,11 +337,14 @@ static void say_rejected(const struct call_report *report, const hapax_call_resu
                        "where to. It was not carried out: correct the URL and run it again",
                        r->status);
     } else {
+        bool credentials = r->status == 401 || r->status == 403;
         output_message(
-            command,
-            "the server answered %d: it was not carried out. Correct the request (its credentials?) and run "
-            "it again: the key stays",
-            r->status);
+            command, "the server answered %d: it was not carried out. %s", r->status,
+            credentials ? "Correct the request (its credentials?) and run it again: the key stays"
+            : r->maybe_done
+                ? "Does the request differ from the first one, if only in the order of its JSON? Then send "
+                  "that one again"
+                : "Correct the request, or its key, and run it again");
     }
     if (r->maybe_done) {
         output_message(command, "an earlier attempt may have done it all the same");
@@ -396,6 +403,19 @@ static void say_expired(const struct call_report *report, const hapax_call_resul
     say_settle(report, r);
 }
 
+static void say_mismatch(const struct call_report *report, const hapax_call_result *r)
+{
+    output_message(report->args->command,
+                   "that name was used before %s; nothing was sent. Another operation needs another name",
+                   r->claimed_ms != 0 ? "for another request or with another key" : "with another key");
+    say_look(report, r);
+    if (r->claimed_ms == 0 && r->record_scope != NULL) { /* the record is that of the key */
+        home_store_say(report->args, report->store,
+                       "it was not carried out; if its key was wrong:", "keys forget --yes", r->record_scope,
+                       r->record_key);
+    }
+}
+
 static int exit_code(const hapax_call_result *r)
 {
     switch (r->end) {
@@ -430,10 +450,7 @@ static void say_end(const struct call_report *report, const hapax_call_result *r
         say_rejected(report, r);
         break;
     case HAPAX_CALL_END_MISMATCH:
-        output_message(report->args->command,
-                       "that name was used before for another request or with another key; "
-                       "nothing was sent. Another operation needs another name");
-        say_look(report, r);
+        say_mismatch(report, r);
         break;
     case HAPAX_CALL_END_BUSY:
         output_message(report->args->command, "another process is still at this operation; nothing was sent");
@@ -461,7 +478,7 @@ int call_report_end(const struct call_report *report, const hapax_call_result *r
     say_end(report, r, stored_error);
     if (cli_flag(report->args, "json")) {
         rc = write_json(report, r, code);
-    } else if (is_handed_out(r) && r->body_kept) {
+    } else if (is_handed_out(r)) {
         rc = write_answer(report, r);
     }
     return code != CLI_OK ? code : rc;

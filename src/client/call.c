@@ -97,6 +97,17 @@ static bool is_key(struct slice text)
     return identity_make(&id, SLICE_LITERAL("key"), text, NULL) == 0;
 }
 
+/* Without a record of the operation it is the key's alone that stands in the way. */
+static int refuse_key(struct run *r, hapax_error *err)
+{
+    hapax_record record;
+    int rc = hapax_lookup(r->h, r->plan->scope, r->plan->name, &record, err);
+    hapax_answer_free(record.answer);
+    r->result->shown.end = HAPAX_CALL_END_MISMATCH;
+    r->result->shown.claimed_ms = record.claimed_ms;
+    return rc != HAPAX_E_NOT_FOUND ? rc : 0;
+}
+
 static int read_key_record(struct run *r, hapax_answer *answer, hapax_error *err)
 {
     size_t bytes;
@@ -107,8 +118,7 @@ static int read_key_record(struct run *r, hapax_answer *answer, hapax_error *err
                          "the record of the op's key holds no key; hapax keys forget removes it");
     }
     if (r->plan->key != NULL && !slice_equal(slice_text(r->plan->key), key)) {
-        r->result->shown.end = HAPAX_CALL_END_MISMATCH;
-        return 0;
+        return refuse_key(r, err);
     }
     return client_plan_take_key(r->plan, key, err);
 }
@@ -445,6 +455,9 @@ static int run(struct run *r, hapax_error *err)
     hapax_result found;
     int rc = find_key(r, err);
     rc = rc != 0 ? rc : client_result_take_names(r->result, r->plan);
+    if (rc == 0 && r->result->shown.end == HAPAX_CALL_END_MISMATCH && r->result->shown.claimed_ms == 0) {
+        r->result->shown.record_scope = PLAN_KEY_SCOPE;
+    }
     if (rc != 0 || r->result->shown.end != 0) {
         return rc;
     }

@@ -531,6 +531,56 @@ static void a_conflict_with_an_earlier_attempt_is_not_the_answer(void **state)
     hapax_close(v.h);
 }
 
+static void a_refusal_of_the_key_after_a_lost_answer_leaves_the_operation_open(void **state)
+{
+    (void)state;
+    struct world w = WORLD(TIMEOUT, {.status = 422, .body = "another payload"}, OK_ANSWER);
+    hapax_call_request r = asked(&w, "a");
+    hapax_call_result *out = call(&w, &r);
+    assert_int_equal(out->end, HAPAX_CALL_END_REJECTED);
+    assert_true(out->maybe_done);
+    assert_string_equal(out->body, "another payload");
+    hapax_call_free(out);
+    assert_int_equal(state_of(&w, "a"), HAPAX_UNKNOWN_OUTCOME);
+    out = call(&w, &r);
+    assert_int_equal(out->end, HAPAX_CALL_END_ANSWERED);
+    assert_int_equal(out->status, 201);
+    hapax_call_free(out);
+    assert_one_key(&w);
+    hapax_close(w.h);
+}
+
+static void a_name_with_another_key_says_which_record_stands_in_the_way(void **state)
+{
+    (void)state;
+    struct world w = WORLD(REFUSED, OK_ANSWER);
+    hapax_call_request r = asked(&w, "a");
+    r.key = "mistyped";
+    r.attempts_max = 1;
+    hapax_call_free(call(&w, &r));
+    r.key = "right";
+    hapax_call_result *out = call(&w, &r);
+    assert_int_equal(out->end, HAPAX_CALL_END_MISMATCH);
+    assert_int_equal(out->claimed_ms, 0);
+    assert_string_equal(out->record_scope, PLAN_KEY_SCOPE);
+    assert_string_equal(out->record_key, "a");
+    assert_int_equal(hapax_forget(w.h, out->record_scope, out->record_key, NULL), 0);
+    hapax_call_free(out);
+    out = call(&w, &r);
+    assert_int_equal(out->end, HAPAX_CALL_END_ANSWERED);
+    assert_string_equal(out->key, "right");
+    hapax_call_free(out);
+
+    r.key = "another"; /* now the operation has a record, and that one matters */
+    out = call(&w, &r);
+    assert_int_equal(out->end, HAPAX_CALL_END_MISMATCH);
+    assert_true(out->claimed_ms > 0);
+    assert_string_equal(out->record_scope, PLAN_OP_SCOPE);
+    hapax_call_free(out);
+    assert_int_equal(w.sent, 2);
+    hapax_close(w.h);
+}
+
 static void an_answer_too_large_is_known_but_not_kept(void **state)
 {
     (void)state;
@@ -777,6 +827,8 @@ int main(void)
         cmocka_unit_test(attempts_are_counted),
         cmocka_unit_test(every_definite_answer_is_stored_and_given_again),
         cmocka_unit_test(a_conflict_with_an_earlier_attempt_is_not_the_answer),
+        cmocka_unit_test(a_refusal_of_the_key_after_a_lost_answer_leaves_the_operation_open),
+        cmocka_unit_test(a_name_with_another_key_says_which_record_stands_in_the_way),
         cmocka_unit_test(an_answer_too_large_is_known_but_not_kept),
         cmocka_unit_test(a_rejection_after_an_attempt_that_may_have_done_it_stays_unknown),
         cmocka_unit_test(an_unknown_operation_is_not_sent_again_once_the_server_may_have_forgotten_its_key),
