@@ -131,8 +131,10 @@ static inline struct slice intake_kept_head(const struct exchange *e)
 }
 
 /* --- passthrough.c: unprotected requests, streamed both ways. --- */
-void passthrough_begin(struct exchange *e, bool marked); /* body still to be read from the client */
-void passthrough_buffered(struct exchange *e);           /* body already in e->body */
+/* Body still to be read from the client. */
+void passthrough_begin(struct exchange *e, bool marked, enum metric_outcome counted);
+/* Body already in e->body. */
+void passthrough_buffered(struct exchange *e, enum metric_outcome counted);
 void passthrough_body(struct exchange *e, struct slice bytes);
 void passthrough_body_end(struct exchange *e);
 

@@ -62,13 +62,13 @@ static const struct http_call_handler handler = {
     .on_done = on_done,
 };
 
-static void start(struct exchange *e, bool stream)
+static void start(struct exchange *e, bool stream, enum metric_outcome counted)
 {
     const struct header *headers = NULL;
     size_t n = 0;
     struct slice target = SLICE_NONE;
     hapax_error err = {0};
-    metrics_count(e->target->metrics, METRIC_UNPROTECTED);
+    metrics_count(e->target->metrics, counted);
     if (e->x == NULL || e->client_gone) {
         reply_end(e);
         return;
@@ -97,23 +97,23 @@ static void start(struct exchange *e, bool stream)
     }
 }
 
-void passthrough_begin(struct exchange *e, bool marked)
+void passthrough_begin(struct exchange *e, bool marked, enum metric_outcome counted)
 {
     e->unprotected = true;
     e->marked = marked;
     bool body = http_exchange_has_body(e->x);
-    start(e, body);
+    start(e, body, counted);
     if (e->intake.call != NULL) {
         http_exchange_read(e->x, true);
     }
 }
 
-void passthrough_buffered(struct exchange *e)
+void passthrough_buffered(struct exchange *e, enum metric_outcome counted)
 {
     e->unprotected = true;
     e->marked = true;
     e->ready_us = 0; /* its latency is the upstream's, not the gateway's */
-    start(e, false);
+    start(e, false, counted);
 }
 
 void passthrough_body(struct exchange *e, struct slice bytes)

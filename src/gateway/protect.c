@@ -40,9 +40,9 @@ static bool take_key(struct exchange *e, struct content *content)
     }
     if (rc == HAPAX_E_MISSING && r->missing == MISSING_PASS) {
         if (e->ready_us > 0) {
-            passthrough_buffered(e);
+            passthrough_buffered(e, METRIC_KEY_MISSING);
         } else {
-            passthrough_begin(e, true);
+            passthrough_begin(e, true, METRIC_KEY_MISSING);
         }
     } else if (rc == HAPAX_E_MISSING) {
         reply_refuse(e, METRIC_KEY_MISSING, PROBLEM_KEY_MISSING, err.message);
@@ -255,7 +255,7 @@ static void store_failed(struct exchange *e, int code)
             "The gateway is stopping. Nothing was executed by this request; try again with the same key.");
     } else if (e->target->route->store_down == STORE_DOWN_OPEN && code != HAPAX_E_STORE_CORRUPT) {
         /* A damaged record may be that of a finished operation: such a store is not down but wrong. */
-        passthrough_buffered(e);
+        passthrough_buffered(e, METRIC_UNPROTECTED);
     } else {
         reply_refuse(
             e, METRIC_STORE_ERROR, PROBLEM_STORE_UNAVAILABLE,

@@ -49,7 +49,7 @@ static void on_request(void *ctx, struct http_exchange *x)
     } else if ((t->route->protect & method_bit(r->method)) != 0) {
         protect_begin(e);
     } else {
-        passthrough_begin(e, t->route->protect != 0 && !is_safe(r->method));
+        passthrough_begin(e, t->route->protect != 0 && !is_safe(r->method), METRIC_UNPROTECTED);
     }
 }
 

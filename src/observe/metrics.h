@@ -19,14 +19,14 @@
     X(ATTACHED, "attached", "waited for the running first one and got its answer")                           \
     X(IN_PROGRESS, "in_progress", "the first one still ran when the wait was over (409)")                    \
     X(MISMATCH, "mismatch", "key used before for other content (422)")                                       \
-    X(KEY_MISSING, "key_missing", "no key (400)")                                                            \
+    X(KEY_MISSING, "key_missing", "no key: 400, or passed on (missing: pass)")                               \
     X(KEY_INVALID, "key_invalid", "a malformed key (400)")                                                   \
     X(RELEASED, "released", "certainly not executed; the key is free again")                                 \
     X(UNKNOWN, "unknown", "sent, and nobody can tell whether it was executed")                               \
     X(HELD, "held", "refused because an earlier outcome is unknown (409)")                                   \
     X(NOT_KEPT, "not_kept", "done before, but the answer was too large to keep (409)")                       \
     X(STALE, "stale", "carried out, but the claim had been lost meanwhile")                                  \
-    X(UNPROTECTED, "unprotected", "passed through without protection")                                       \
+    X(UNPROTECTED, "unprotected", "passed on without protection, not for lack of a key")                     \
     X(REJECTED, "rejected", "refused before any claim: malformed, too large, too late")                      \
     X(OVERLOADED, "overloaded", "refused because a limit was reached (429, 503)")                            \
     X(STORE_ERROR, "store_error", "the store could not be used (503)")                                       \

@@ -148,6 +148,16 @@ def test_a_protected_request_that_never_became_complete_counts_once_and_is_marke
     assert outcomes(gateway) == {count: 1} and upstream.effects() == []
 
 
+@pytest.mark.parametrize("key", ["header:Idempotency-Key", "json:/id"])
+def test_requests_that_lack_their_key_are_told_from_others_that_pass(start, upstream, key):
+    """Who introduces keys sees in the numbers when all clients send one."""
+    gateway = start(config_for(upstream, key=key, missing="pass"))
+    assert gateway.post("/orders").marker == "unprotected"
+    gateway.request("GET", "/orders")
+    gateway.request("PUT", "/orders", body=b"{}")
+    assert outcomes(gateway) == {"key_missing": 1, "unprotected": 2}
+
+
 @pytest.mark.parametrize("method, marker", [("GET", None), ("PUT", "unprotected")])
 def test_an_unprotected_request_is_marked_so_when_the_upstream_is_down_too(start, upstream, method, marker):
     gateway = start(config_for(upstream))
