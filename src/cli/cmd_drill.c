@@ -3,6 +3,7 @@
 #include "cli/output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,25 +114,46 @@ static int write_reports(const struct cli_args *args, const struct drill_report 
     return rc;
 }
 
-/* Standard output holds one document; and a file that can't be written is told before minutes of work, not after. */
+/* A file that can't be written is told before minutes of work, not after. It is there once there is a report: what was made
+ * to see whether it can be is removed. */
+static int check_file(const struct cli_args *args, const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool made = false;
+    if (fd < 0 && errno == ENOENT) {
+        fd = open(path, O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666);
+        made = fd >= 0;
+    }
+    if (fd < 0 && errno != EEXIST) { /* a link to nothing: seen when it is written */
+        output_message(args->command, "can't write %s: %s", path, strerror(errno));
+        return CLI_FAILED;
+    }
+    if (made) {
+        unlink(path);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return CLI_OK;
+}
+
+/* Standard output holds one document. */
 static int check_outputs(const struct cli_args *args)
 {
     static const char *const options[] = {"junit", "tap", "html"};
     unsigned taken = cli_flag(args, "json") ? 1 : 0;
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+    int rc = CLI_OK;
+    for (size_t i = 0; i < sizeof options / sizeof options[0] && rc == CLI_OK; i++) {
         const char *path = cli_text(args, options[i]);
-        bool is_stdout = path != NULL && strcmp(path, "-") == 0;
-        FILE *file = path != NULL && !is_stdout ? fopen(path, "ab") : NULL;
-        if (path != NULL && !is_stdout && file == NULL) {
-            output_message(args->command, "can't write %s: %s", path, strerror(errno));
-            return CLI_FAILED;
+        if (path != NULL && strcmp(path, "-") == 0) {
+            taken++;
+        } else if (path != NULL && !cli_flag(args, "dry-run")) {
+            rc = check_file(args, path);
         }
-        if (file != NULL) {
-            fclose(file);
-        }
-        taken += is_stdout;
     }
-    return taken <= 1 ? CLI_OK : output_usage(args->command, "standard output can hold one report only");
+    return rc != CLI_OK || taken <= 1
+               ? rc
+               : output_usage(args->command, "standard output can hold one report only");
 }
 
 /* --- the plan ------------------------------------------------------------------------------------ */

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -162,8 +163,11 @@ static int to_number(int64_t *out, struct slice text, hapax_error *err)
         copy[text.len] = '\0';
         errno = 0;
         *out = strtoll(copy, &end, 10);
-        if (end == copy + text.len && errno == 0) {
+        if (end == copy + text.len && errno == 0 && *out >= -COUNTER_MAX && *out <= COUNTER_MAX) {
             return 0;
+        }
+        if (end == copy + text.len) {
+            return error_set(err, HAPAX_E_SYNTAX, errno, "the counter says %s, which is beyond 10^18", copy);
         }
     }
     return error_set(err, HAPAX_E_SYNTAX, 0, "the counter says \"%.*s\", which is no whole number",
@@ -233,6 +237,16 @@ static void count_lines(struct effects *e)
     }
 }
 
+/* Asked after each reading: then it has found all that there was. */
+static bool log_is_whole(const struct effects *e)
+{
+    struct stat ours;
+    struct stat named;
+    return fstat(e->log, &ours) == 0 && stat(e->setup->counter.log, &named) == 0 &&
+           ours.st_dev == named.st_dev && ours.st_ino == named.st_ino &&
+           (!S_ISREG(ours.st_mode) || ours.st_size >= lseek(e->log, 0, SEEK_CUR));
+}
+
 static int read_log(int64_t *out, struct effects *e, hapax_error *err)
 {
     const char *path = e->setup->counter.log;
@@ -261,6 +275,11 @@ static int read_log(int64_t *out, struct effects *e, hapax_error *err)
         }
     }
     *out = e->log_lines;
+    e->log_lost = e->log_lost || (e->log >= 0 && n == 0 && !log_is_whole(e));
+    if (e->log_lost) {
+        return error_set(err, HAPAX_E_NOT_FOUND, 0,
+                         "%.150s was replaced or cut meanwhile: nobody counts its lines any more", path);
+    }
     return n < 0 ? error_set(err, HAPAX_E_NOT_FOUND, errno, "can't read %.150s: %s", path, strerror(errno))
                  : 0;
 }

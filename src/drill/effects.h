@@ -18,6 +18,7 @@ struct effects {
     const char *run_unique;        /* and its unique numbers */
     int log;                       /* its descriptor, -1: not there yet */
     bool log_begun;
+    bool log_lost;       /* replaced or cut since: what it held then is not known */
     int64_t log_lines;   /* that counted, so far */
     struct buf log_rest; /* an incomplete line */
     int64_t still_ms;    /* this long without a change is standing still */
@@ -34,7 +35,11 @@ int effects_open(struct effects *out, const struct drill_setup *setup, struct wi
                  const char *run_unique, hapax_error *err);
 void effects_close(struct effects *e);
 
-/* Read the counter. HAPAX_E_SYNTAX: what it says is no whole number; HAPAX_E_NOT_FOUND: it can't be read. */
+/* From -COUNTER_MAX to COUNTER_MAX, so that differences never overflow. */
+#define COUNTER_MAX 1000000000000000000LL
+
+/* Read the counter. HAPAX_E_SYNTAX: what it says is no whole number, or too large a one; HAPAX_E_NOT_FOUND: it can't be
+ * read, as a log that was replaced or cut, then for good. */
 int effects_read(int64_t *out, struct effects *e, hapax_error *err);
 /* Read it until it stands still and is not below `least`, or settle_ms_max is over. *still: it does stand still. */
 int effects_settle(int64_t *out, bool *still, struct effects *e, int64_t least, hapax_error *err);

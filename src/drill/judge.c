@@ -34,7 +34,11 @@ bool judge_effects(struct trial *t)
     if (seen >= least && seen <= most) {
         return true;
     }
-    if (seen > most && !t->moving && !trial_is_idle(t)) {
+    bool idle = seen <= most || t->moving || trial_is_idle(t);
+    if (t->rc != 0) {
+        return false; /* nobody knows whose they are */
+    }
+    if (!idle) {
         trial_doubt(
             t,
             "%lld effects instead of %lld, but the counter moves while nothing is sent, too: somebody "

@@ -3,6 +3,7 @@ tests/drill, with servers that are wrong on purpose."""
 
 import json
 import os
+import pathlib
 import pty
 import signal
 import socket
@@ -198,6 +199,94 @@ def test_effects_are_counted_by_the_lines_of_a_log(tmp_path, naive):
     against(naive, "--effect-log", naive.log, "--only", "series.read.same.here.after")
 
 
+def rename(path):
+    path.rename(path.with_suffix(".1"))
+    path.touch()
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+class Rotating(Endpoint):
+    """Has its log rotated before its third effect."""
+
+    def __init__(self, rotate, **more):
+        self.rotate = rotate
+        super().__init__(**more)
+
+    def effect(self, key):
+        if self.count == 2:
+            self.rotate(self.log)
+        super().effect(key)
+
+
+@pytest.mark.parametrize("rotate", [rename, empty, pathlib.Path.unlink], ids=["renamed", "cut", "removed"])
+def test_a_log_that_was_rotated_proves_nothing(tmp_path, rotate):
+    server = Rotating(rotate, log=tmp_path / "log")
+    try:
+        server.log.write_text("a line of somebody else's, long enough\n" * 100)
+        done = against(server, "--effect-log", server.log, "--only", "once.read.same.here.*", "--json", code=1)
+        cases = [c for c in json.loads(done.stdout)["cases"] if c["verdict"] != "not applicable"]
+        verdicts = [c["verdict"] for c in cases]
+        first = verdicts.index("inconclusive")
+        assert 0 < first < len(cases) and set(verdicts) == {"holds", "inconclusive"}
+        assert set(verdicts[first:]) == {"inconclusive"} and "replaced or cut" in cases[first]["what"]
+    finally:
+        server.close()
+
+
+class Jumping(Endpoint):
+    """Its counter goes beyond all bounds with the second effect."""
+
+    def effect(self, key):
+        self.count = self.count + 1 if self.count < 0 else 2 ** 63 - 1
+
+
+def test_a_counter_beyond_all_bounds_proves_nothing():
+    server = Jumping()
+    server.count = -2 ** 63
+    try:
+        assert "beyond 10^18" in against(server, "-e", server.counter, code=5).stderr
+        server.count = -1
+        found = report(server, "--only", "once.read.same.here.after", code=1)["cases"]
+        assert [c["verdict"] for c in found][:2] == ["holds", "inconclusive"] and "beyond 10^18" in found[1]["what"]
+    finally:
+        server.close()
+
+
+class Failing(Endpoint):
+    """Can't be counted when it is asked for the n-th time since its third effect."""
+
+    def __init__(self, fails, **more):
+        self.fails, self.asked = fails, 0
+        super().__init__(**more)
+
+    def respond(self, request):
+        if request.target == "/count" and self.count >= 3:
+            self.asked += 1
+            if self.asked == self.fails:
+                return Answer(500)
+        return super().respond(request)
+
+
+def test_whichever_reading_fails_too_many_effects_are_broken_only_if_all_are_read():
+    """One of them is that which watches whether somebody else moves the counter."""
+    verdict = None
+    fails = 0
+    while verdict != "broken":
+        fails += 1
+        server = Failing(fails, once=False)
+        try:
+            found = report(server, "--profile", "queue", "--only", "once.read.same.here.after", code=1)
+            case = found["by_id"]["once.read.same.here.after"]
+            verdict = case["verdict"]
+            assert (verdict == "inconclusive") == ("answered with 500" in case["what"]), case
+        finally:
+            server.close()
+    assert fails > 2
+
+
 def test_a_counter_that_stands_still_ends_it_at_once(endpoint):
     done = against(endpoint, "--effect-cmd", "echo 7", code=1)
     assert "the counter is wrong" in done.stdout and "It ended early" in done.stdout
@@ -357,6 +446,15 @@ def test_it_sends_no_more_than_it_may():
 def test_a_report_that_can_not_be_written_is_told_at_once(endpoint, tmp_path):
     done = against(endpoint, "-e", endpoint.counter, "--html", tmp_path / "no" / "such", code=1)
     assert "can't write" in done.stderr and endpoint.requests == []
+
+
+@pytest.mark.parametrize("arguments, code", [
+    (["--dry-run"], 0), (["--requests-max", "3"], 2), (["--effect-header", "no colon"], 2), (["--only", "no.such"], 2)])
+def test_a_run_that_is_not_begun_leaves_no_report(endpoint, tmp_path, arguments, code):
+    (tmp_path / "of-before").write_text("kept")
+    against(endpoint, "-e", endpoint.counter, "--html", tmp_path / "new", "--tap", tmp_path / "of-before", *arguments, code=code)
+    assert os.listdir(tmp_path) == ["of-before"] and (tmp_path / "of-before").read_text() == "kept"
+    assert endpoint.requests == []
 
 
 def test_an_interruption_ends_it_with_what_was_found(endpoint):
