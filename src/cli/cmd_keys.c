@@ -230,7 +230,7 @@ static const struct cli_option list_options[] = {
      .value = "SERIAL",
      .most = INT64_MAX,
      .help = "only records claimed after this serial number"},
-    {.name = "id", .kind = CLI_FLAG, .help = "show the identity of each record, too"},
+    {.name = "id", .kind = CLI_FLAG, .help = "show the id of each record, too"},
     CLI_OPTION_JSON,
     {0},
 };
@@ -240,7 +240,7 @@ static const struct cli_example list_examples[] = {
     {"Every record of one key, whatever its scope",
      "hapax keys list --key 8e03978e-40d5-43dd-bc93-6894a57f9324"},
     {"The oldest hundred, for a script",
-     "hapax keys list --store sqlite:/var/lib/hapax/hapax.db --limit 100 --json"},
+     "hapax keys list --store sqlite:/var/lib/hapax/gateway.db --limit 100 --json"},
     {0},
 };
 

@@ -35,7 +35,7 @@ static const struct cli_option options[] = {CLI_OPTION_STORE, CLI_OPTION_JSON, {
 
 static const struct cli_example examples[] = {
     {"Of the store in this directory", "hapax stats"},
-    {"For a script", "hapax stats --store sqlite:/var/lib/hapax/hapax.db --json"},
+    {"For a script", "hapax stats --store sqlite:/var/lib/hapax/gateway.db --json"},
     {0},
 };
 

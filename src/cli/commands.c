@@ -49,7 +49,7 @@ static const struct cli_example serve_examples[] = {
     {"Put it in front of an API, with all defaults", "hapax serve --to http://127.0.0.1:3000"},
     {"With a configuration", "hapax serve --config hapax.yaml"},
     {"Another address and place of the records",
-     "hapax serve --to http://127.0.0.1:3000 --listen 0.0.0.0:8000 --store sqlite:/var/lib/hapax/hapax.db"},
+     "hapax serve --to http://127.0.0.1:3000 --listen 0.0.0.0:8000 --store sqlite:/var/lib/hapax/gateway.db"},
     {0},
 };
 

@@ -16,7 +16,7 @@ extern const struct cli_argument keys_address[];
 #define KEYS_OPTION_ID                                                                                       \
     {                                                                                                        \
         .name = "id", .kind = CLI_TEXT, .value = "HEX", .for_arguments = true,                               \
-        .help = "the record's identity, as hapax keys list --id shows it"                                    \
+        .help = "the record's id, as hapax keys list --id shows it"                                          \
     }
 
 /* The identity that SCOPE KEY or --id names. CLI_OK, or CLI_USAGE after a message. */

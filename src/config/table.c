@@ -57,7 +57,7 @@ static const struct field process_fields[] = {
      .meaning = "Where records are kept: `sqlite:PATH`, `postgresql://USER@HOST:PORT/DATABASE` (libpq's URI; "
                 "several hosts may stand in it), or `memory:` (gone with the process, for tests). "
                 "`fault:SPEC:URI` makes another store fail on purpose.",
-     .example = "sqlite:/var/lib/hapax/hapax.db"},
+     .example = "sqlite:/var/lib/hapax/gateway.db"},
     {.name = "allow_unsafe_store",
      .kind = KIND_BOOL,
      MEMBER(config, allow_unsafe_store),
@@ -65,7 +65,7 @@ static const struct field process_fields[] = {
      .meaning =
          "Start also on a PostgreSQL whose `fsync`, `full_page_writes` or `synchronous_commit` is off, with "
          "a warning in the log. What was acknowledged may then be lost, and executed again: for tests.",
-     .example = "true"},
+     .example = "false"},
     {.name = "threads",
      .kind = KIND_COUNT,
      MEMBER(config, threads),
@@ -312,8 +312,10 @@ static const struct field key_fields[] = {
      MORE(route, tenant_name),
      .standard = "authorization",
      .meaning =
-         "What keeps clients' keys apart: a digest of the `Authorization` header when there is one, another "
-         "header, a query parameter, or nothing.",
+         "What keeps clients' keys apart: a digest of the `Authorization` header when there is one "
+         "(`authorization`), another header (`header:NAME`), a query parameter (`query:NAME`), or nothing "
+         "(`none`). With `authorization` a retry with a renewed token is executed again: where tokens are "
+         "renewed, use a header with the account that is set in front of the gateway and can't be forged.",
      .example = "header:X-Account"},
     {.name = "forward_key",
      .kind = KIND_HEADER,
