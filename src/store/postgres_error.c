@@ -47,6 +47,10 @@ int postgres_fail(struct postgres_store *s, const PGresult *r, hapax_error *err)
         return error_set(err, HAPAX_E_BUSY, 0, "%.120s: locked by another session for over %lld ms", s->name,
                          (long long)s->busy_ms);
     }
+    if (sqlstate_is(s, "57014")) { /* by an administrator who saw it wait: by itself it may succeed */
+        return error_set(err, HAPAX_E_BUSY, 0, "%.120s: the statement was canceled there; try again",
+                         s->name);
+    }
     if (sqlstate_class(s, "42")) { /* a table is missing or may not be used */
         return error_set(err, HAPAX_E_STORE, 0,
                          "%.100s: %.80s; check what stands in schema hapax and who may use it", s->name,

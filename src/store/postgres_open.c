@@ -121,16 +121,19 @@ static int connect_server(struct postgres_store *s, hapax_error *err)
 
 /* Planned for look-ups by digest at any size of the table; a plan for a table that was small when it was first used
  * would walk all of it later. A frozen client must not hold its locks for ever, nor one whose host went away in the middle
- * of a batch, when the server waits for the rest of it. */
+ * of a batch, when the server waits for the rest of it. Waits are bounded by lock_timeout, which tells a locked record, and
+ * by the batch's deadline here: what the role, database or server sets beside these would make an outage of such a record. */
 static int set_up(struct postgres_store *s, hapax_error *err)
 {
-    char sql[800];
+    char sql[1000];
     snprintf(sql, sizeof sql,
              "SET default_transaction_isolation = 'read committed'; SET search_path = pg_catalog;"
              "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET "
              "enable_mergejoin = off; SET jit = off;"
              "SET plan_cache_mode = force_generic_plan;"
              "SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = %lld;"
+             "SELECT set_config(name, '0', false) FROM pg_settings"
+             " WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_session_timeout');"
              "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;"
              "SET default_transaction_read_only = %s; SET client_min_messages = error",
              (long long)s->busy_ms, (long long)s->busy_ms, s->read_only ? "on" : "off");

@@ -148,6 +148,28 @@ static void a_connection_killed_during_a_batch_runs_it_again(void **state)
     store_close(c.s);
 }
 
+/* Not an outage: the record that it waited for is to blame, as with a lock that is not given in time. */
+static void a_statement_that_was_canceled_leaves_the_store_usable(void **state)
+{
+    (void)state;
+    struct call c = {.s = opened(uri), .op = claim(1)};
+    assert_int_equal(apply_one(c.s, &c.op), 0);
+    c.op = claim(1);
+    PGconn *blocker = PQconnectdb(uri);
+    PQclear(PQexec(blocker, "BEGIN; SELECT FROM hapax.record FOR UPDATE"));
+    pthread_create(&c.thread, NULL, run_call, &c);
+    await("wait_event_type = 'Lock'");
+    in_world("SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity"
+             " WHERE datname = current_database() AND application_name = 'hapax'");
+    pthread_join(c.thread, NULL);
+    assert_int_equal(c.code, HAPAX_E_BUSY);
+    PQfinish(blocker);
+    c.op = claim(1);
+    assert_int_equal(apply_one(c.s, &c.op), 0);
+    assert_int_equal(c.op.result, STORE_FOUND);
+    store_close(c.s);
+}
+
 /* COMMIT waits in a deferred trigger for a lock that the test holds, and is killed there. The first batch of a handle
  * takes two round trips, having no serials yet, and the second one. */
 static void a_commit_that_was_killed_is_run_again(void **state)
@@ -531,6 +553,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_connection_killed_between_batches_is_made_anew, setup),
         cmocka_unit_test_setup(a_connection_killed_during_a_batch_runs_it_again, setup),
+        cmocka_unit_test_setup(a_statement_that_was_canceled_leaves_the_store_usable, setup),
         cmocka_unit_test_setup(a_commit_that_was_killed_is_run_again, setup),
         cmocka_unit_test_setup(a_commit_whose_answer_was_lost_stands, setup),
         cmocka_unit_test_setup(a_commit_in_doubt_is_settled_when_the_server_is_back, setup),
