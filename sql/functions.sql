@@ -1,4 +1,5 @@
 -- Schema 2 of the PostgreSQL store: functions for the user's own transaction. docs/POSTGRES.md is their reference.
+-- hapax.begin (of bytea), hapax.sweep and hapax.refuse_open are replaced in functions_3.sql.
 --
 --     BEGIN;
 --     SELECT verdict, answer FROM hapax.begin('payments', 'order-1', fingerprint => '10.00', ttl => '24 hours');
@@ -16,6 +17,9 @@
 --     not granted it: an application can use operations without any right on the tables.
 --
 -- They are written so that a wait or a conflict ends in what PostgreSQL says of it: 40001, 40P01, 55P03.
+--
+-- "begin" stands in quotes where it is made: psql takes the bare word after CREATE FUNCTION for the begin of a body in
+-- standard SQL, and from there on no semicolon ends a statement.
 
 -- What begin() found. `answer` is NULL where the answer is not text in UTF-8; answer_bytes always has it.
 CREATE TYPE hapax.operation_result AS (
@@ -110,7 +114,7 @@ END
 $$;
 
 -- A replay is a mere read. Each further turn of the loop means that another transaction has committed in between.
-CREATE FUNCTION hapax.begin(scope text, key text, fingerprint bytea DEFAULT NULL, ttl interval DEFAULT '24 hours')
+CREATE FUNCTION hapax."begin"(scope text, key text, fingerprint bytea DEFAULT NULL, ttl interval DEFAULT '24 hours')
 RETURNS hapax.operation_result
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 AS $$
@@ -240,7 +244,7 @@ AS $$
 $$;
 
 -- Text and JSON. They have no rights of their own: those of the functions above decide.
-CREATE FUNCTION hapax.begin(scope text, key text, fingerprint text, ttl interval DEFAULT '24 hours')
+CREATE FUNCTION hapax."begin"(scope text, key text, fingerprint text, ttl interval DEFAULT '24 hours')
 RETURNS hapax.operation_result
 LANGUAGE sql VOLATILE
 AS $$ SELECT hapax.begin($1, $2, pg_catalog.convert_to($3, 'UTF8'), $4) $$;

@@ -4,7 +4,7 @@ import json
 import subprocess
 import threading
 
-from harness import HAPAX, PATIENCE_S, at_once, config_for, wait_until
+from harness import HAPAX, PATIENCE_S, ROOT, at_once, config_for, wait_until
 
 
 def hapax(*args, code=0):
@@ -142,6 +142,26 @@ def test_a_gateway_runs_with_no_more_rights_than_migrate_grants(server, upstream
     record = json.loads(listed.splitlines()[0])
     hapax("keys", "forget", "--yes", "--store", app, record["scope"], record["key"])
     assert hapax("keys", "list", "--json", "--store", app).stdout == ""
+
+
+def test_who_was_granted_all_functions_before_keeps_all_but_the_guards(server, database):
+    """Version 2 came with such grants, and the guard could be misused by who had them."""
+    name = named(database)
+    role, odd = f"all_{name}", f'"All of {name}"'
+    server.sql(f"CREATE ROLE {role}; CREATE ROLE {odd}")
+    psql(server, database, (ROOT / "src/store/postgres_schema.sql").read_text() + (ROOT / "sql/functions.sql").read_text() +
+         f"""INSERT INTO hapax.meta VALUES ('schema', 2), ('least', 1);
+             GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA hapax TO {role}, {odd};
+             GRANT EXECUTE ON FUNCTION hapax.refuse_open() TO PUBLIC""")
+    asked = f"""SELECT count(*) FILTER (WHERE has_function_privilege(r, p.oid, 'EXECUTE')),
+                    bool_or(p.proname = 'refuse_open' AND has_function_privilege(r, p.oid, 'EXECUTE')), count(*)
+                FROM pg_proc p, (VALUES ('{role}'), ('{odd[1:-1]}')) AS x (r)
+                WHERE pronamespace = 'hapax'::regnamespace"""
+    before = server.sql(asked, name)[0]
+    assert before[0] == before[2] and before[1] == "t"
+    assert "from version 2" in hapax("migrate", "--store", database).stdout
+    after = server.sql(asked, name)[0]
+    assert (int(after[0]), after[1]) == (int(before[0]) - 2, "f")
 
 
 def test_a_role_with_an_odd_name_is_quoted(server, database):

@@ -8,8 +8,8 @@ import threading
 import pytest
 from harness import ROOT, Answer, at_once, config_for, wait_until
 
-OLD = "38bd0865572cee429d443e644de46af5f2693a8f"  # the last commit whose tables are of version OLD_VERSION
-OLD_VERSION = 1
+OLD = "6f93cb34508e02b3306f637c0a138a4afbd8e73b"  # the last commit whose tables are of version OLD_VERSION
+OLD_VERSION = 2
 BUILD_S = 900
 
 
