@@ -224,11 +224,37 @@ int postgres_connect(struct postgres_store *s, hapax_error *err)
     return code == 0 && !s->read_only ? check_safety(s, err) : code;
 }
 
+/* Rows that were copied without their sequence: it would give serials that stand there, and each claim would fail. Serials are
+ * given before their rows are inserted, so a sequence that is read after the rows is never behind otherwise. Left to a
+ * person: no statement sets a sequence forward only, and backward would give a late owner's fence to a new record. */
+static int check_serials(struct postgres_store *s, hapax_error *err)
+{
+    PGresult *r = NULL;
+    int code = postgres_run(
+        s,
+        "SELECT coalesce(q.last_value, 0), m.serial"
+        " FROM (SELECT max(serial) AS serial FROM hapax.record) m, pg_sequences q"
+        " WHERE q.schemaname = 'hapax' AND q.sequencename = 'serial' AND m.serial > coalesce(q.last_value, 0)"
+        " AND has_sequence_privilege('hapax.serial', 'USAGE, SELECT')",
+        &r, err);
+    if (code == 0 && PQntuples(r) > 0) {
+        code = error_set(err, HAPAX_E_STORE, 0,
+                         "%.100s: sequence hapax.serial is at %.20s, its table at %.20s: copied without it?"
+                         " docs/POSTGRES.md says what to do",
+                         s->name, PQgetvalue(r, 0, 0), PQgetvalue(r, 0, 1));
+    }
+    PQclear(r);
+    return code;
+}
+
 static int connect(struct postgres_store *s, bool create, hapax_error *err)
 {
     int code = postgres_connect(s, err);
     if (code == 0) {
         code = postgres_check_tables(s, create, err);
+    }
+    if (code == 0 && !s->read_only) {
+        code = check_serials(s, err);
     }
     if (code == 0 && (PQsetnonblocking(s->db, 1) != 0 || PQenterPipelineMode(s->db) == 0)) {
         code = postgres_fail(s, NULL, err);
