@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "cli/stores.h"
+#include "engine/owner.h"
 #include "hapax/hapax.h"
 
 #include <errno.h>
@@ -48,6 +49,51 @@ static int say_refused(const struct cli_args *args, const struct record *found)
     return CLI_CONFLICT;
 }
 
+/* --- an owner that has died ---------------------------------------------------------------------- */
+
+struct search {
+    uint64_t owner;
+    bool one_host; /* all who use the store are on this host */
+    bool dead;
+};
+
+static int judge(void *ctx, const struct store_owner *owner)
+{
+    struct search *s = ctx;
+    if (owner->number != s->owner) {
+        return 0;
+    }
+    s->dead = owner_judge(owner->text, s->one_host) == OWNER_DEAD;
+    return 1;
+}
+
+/* The store tells a record from an unknown one by its lease only. That its owner, a process of this host, has died is
+ * seen here, as by every program that opens the store to claim: what it left running becomes unknown. */
+static int abandon_dead(bool *changed, struct store *store, uint64_t owner, const struct cli_args *args)
+{
+    const struct store_backend *b = store->backend;
+    struct search search = {.owner = owner, .one_host = (b->capabilities & STORE_HAS_CLOCK) == 0};
+    hapax_error err = {0};
+    int code = b->owners(store, judge, &search, &err);
+    uint32_t rows = search.dead ? LIMIT_BATCH_OPS_MAX : 0;
+    while (code == 0 && rows == LIMIT_BATCH_OPS_MAX) {
+        code = b->abandon(store, owner, clock_wall_ms(), LIMIT_BATCH_OPS_MAX, &rows, &err);
+    }
+    *changed = search.dead;
+    return code == 0 ? CLI_OK : stores_error(args, &err);
+}
+
+static int apply(struct store *store, struct store_op *op, const struct cli_args *args)
+{
+    int rc = keys_apply(store, op, args);
+    if (rc != CLI_OK || op->result != STORE_REFUSED || op->found.state != RECORD_RUNNING) {
+        return rc;
+    }
+    bool changed;
+    rc = abandon_dead(&changed, store, op->found.owner, args);
+    return rc == CLI_OK && changed ? keys_apply(store, op, args) : rc;
+}
+
 static int change(struct store_op *op, const struct cli_args *args, const char *became)
 {
     struct store *store;
@@ -55,7 +101,7 @@ static int change(struct store_op *op, const struct cli_args *args, const char *
     if (rc != CLI_OK) {
         return rc;
     }
-    rc = keys_apply(store, op, args);
+    rc = apply(store, op, args);
     store_close(store);
     if (rc != CLI_OK) {
         return rc;
@@ -240,8 +286,9 @@ const struct cli_command cmd_keys_resolve = {
     .name = "keys resolve",
     .summary = "settle an unknown outcome by what was found out",
     .description =
-        "Only a record whose outcome is unknown can be resolved; another is left as it is, with exit "
-        "status 4. Find out first whether the operation took effect: this is the one decision that nobody "
+        "Only a record whose outcome is unknown can be resolved, also one whose owner has died on this host "
+        "just now; another is left as it is, with exit status 4. Find out first whether the operation took "
+        "effect: this is the one decision that nobody "
         "else can make.",
     .options = resolve_options,
     .arguments = keys_address,

@@ -195,3 +195,32 @@ def test_after_the_end_nothing_is_killed(place):
     left = int((place.folder / "here").read_text())
     assert is_alive(left)
     os.kill(left, signal.SIGKILL)
+
+
+def test_a_killed_run_is_settled_at_once(place):
+    first = place.start(*place.waiting())
+    place.once_started(first)
+    paste(place, f"HAPAX_STORE={shlex.quote(place.store)} hapax keys resolve --released run k", code=4)  # it lives
+    first.kill()
+    first.wait()
+    assert place.state() == "running"  # by its lease
+    paste(place, f"HAPAX_STORE={shlex.quote(place.store)} hapax keys resolve --done --body there run k")
+    assert place.run(*place.waiting()).stdout == b"there"
+    assert len(place.effects()) == 1
+
+
+@pytest.mark.parametrize("what, state", [("if it took effect", "done"), ("if it did not", "absent")])
+def test_the_commands_printed_for_an_end_that_was_not_recorded_work_at_once(place, what, state):
+    fail_store(place, "")
+    store = f"fault:control={place.folder}/plan:{place.store}"
+    first = place.start(*place.waiting(), options=["--store", store])
+    place.once_started(first)
+    fail_store(place, "every=1")
+    (place.folder / "go").touch()
+    assert b"can't store the end of the command" in first.stderr.readline()
+    first.send_signal(signal.SIGTERM)
+    done = finish(first)
+    assert done.returncode == TRY_LATER and b"THE COMMAND RAN" in done.stderr
+    fail_store(place, "")
+    paste(place, printed_commands(done)[what])
+    assert place.state() == state

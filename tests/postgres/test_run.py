@@ -69,6 +69,19 @@ def test_a_killed_run_is_settled_with_the_printed_commands(database, tmp_path):
     assert len(effects(tmp_path)) == 1
 
 
+def test_a_killed_run_is_settled_at_once(database, tmp_path):
+    words = command(tmp_path, database, then="exec sleep 1000")
+    first = start(words)
+    wait_until(lambda: effects(tmp_path), "it has started")
+    resolve = ["hapax", "keys", "resolve", "--done", "--store", database, "run", "k"]
+    assert finish(start(resolve))[0] == 4  # it lives
+    first.kill()
+    first.communicate()
+    assert finish(start(resolve))[0] == 0
+    assert finish(start(words))[:2] == (0, b"")
+    assert len(effects(tmp_path)) == 1
+
+
 def test_without_a_server_nothing_runs(tmp_path):
     code, out, err = finish(start(command(tmp_path, "postgresql://me:word@127.0.0.1:1/none")))
     assert (code, out) == (5, b"") and effects(tmp_path) == []
