@@ -6,8 +6,12 @@
 #include "cli/serve.h"
 #include "hapax/hapax.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct cli_option serve_options[] = {
     {.name = "config",
@@ -198,8 +202,42 @@ static void hide_passwords(int argc, char **argv)
     }
 }
 
+/* Files and connections that we open must not become somebody's standard output: a stream that we were started without
+ * is /dev/null from here on. */
+static int fill_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd) {
+            output_message(NULL, "can't open /dev/null: %s", strerror(errno));
+            return CLI_FAILED;
+        }
+    }
+    return CLI_OK;
+}
+
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
+/* A write past the limit of a file's size (ulimit -f) is to fail, as on a full disk, and not to end us. By a handler:
+ * exec takes it away again, so that the commands that we start are ended by the signal as they would be without us. */
+static void outlive_file_limits(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGXFSZ, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+        struct sigaction handled = {.sa_handler = do_nothing, .sa_flags = SA_RESTART};
+        sigaction(SIGXFSZ, &handled, NULL);
+    }
+}
+
 int cli_main(int argc, char **argv)
 {
+    int filled = fill_standard_streams();
+    if (filled != CLI_OK) {
+        return filled;
+    }
+    outlive_file_limits();
     hide_passwords(argc, argv);
     int skip = argc > 0 ? 1 : 0;
     int used = 0;

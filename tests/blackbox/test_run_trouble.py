@@ -224,3 +224,26 @@ def test_the_commands_printed_for_an_end_that_was_not_recorded_work_at_once(plac
     fail_store(place, "")
     paste(place, printed_commands(done)[what])
     assert place.state() == state
+
+
+# --- limits of the system --------------------------------------------------------------------------
+
+
+def limited(place, limit, *words, options=(), redirect=""):
+    line = shlex.join(["hapax", "run", "--key", "k", *options, "--", *words])
+    return finish(subprocess.Popen(["sh", "-c", f"ulimit {limit} && exec {line} {redirect}"], env=place.env, cwd=place.folder,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+
+def test_a_limit_of_file_sizes_does_not_end_the_command(place):
+    script = place.script("head -c 3000000 /dev/zero; echo finished > end")
+    done = limited(place, "-f 600", *script, options=["--keep-output", "0"], redirect="> big")
+    assert done.returncode == 1 and b"can't write all of the output: File too large" in done.stderr
+    assert (place.folder / "end").read_text() == "finished\n"
+    assert place.state() == "done"
+
+
+def test_a_limit_of_file_sizes_ends_commands_that_pass_it(place):
+    done = limited(place, "-f 600", *place.script("exec head -c 3000000 /dev/zero > big"))
+    assert done.returncode == 128 + signal.SIGXFSZ
+    assert place.state() == "absent"
