@@ -148,37 +148,48 @@ static bool may_pass(int code)
 
 /* Our lease ran out (this host slept, or the store was away), but nobody has started anew: what we know about the end
  * of the command is what an operator would find out. Only for a command that succeeded: that stays true whatever
- * another run does at this moment. */
+ * another run does at this moment. HAPAX_E_STALE: the record is not ours any more. */
 static int settle_own(struct once *o, struct slice answer, hapax_error *err)
 {
     hapax_record found;
-    int code = hapax_lookup(o->store, RUN_SCOPE, o->request->key, &found, NULL);
-    if (code != 0) {
+    if (hapax_lookup(o->store, RUN_SCOPE, o->request->key, &found, NULL) != 0) {
         return HAPAX_E_STALE;
     }
     hapax_answer_free(found.answer);
-    bool ours = found.state == HAPAX_UNKNOWN_OUTCOME && found.claim.serial == o->claim.serial &&
-                found.claim.attempt == o->claim.attempt;
-    if (!ours || hapax_resolve(o->store, RUN_SCOPE, o->request->key, answer.ptr, answer.len, err) != 0) {
+    if (found.state != HAPAX_UNKNOWN_OUTCOME || found.claim.serial != o->claim.serial ||
+        found.claim.attempt != o->claim.attempt) {
         return HAPAX_E_STALE;
     }
-    note(o, "the claim on the key had run out while the command ran (was this host asleep, or the store "
-            "away?); nobody "
-            "has run it again, and its end is stored now");
-    return 0;
+    int code = hapax_resolve(o->store, RUN_SCOPE, o->request->key, answer.ptr, answer.len, err);
+    if (code == 0) {
+        note(o, "the claim on the key had run out while the command ran (was this host asleep, or the store "
+                "away?); nobody has run it again, and its end is stored now");
+    }
+    return code == HAPAX_E_CONFLICT || code == HAPAX_E_NOT_FOUND ? HAPAX_E_STALE : code;
 }
 
-/* Complete with an answer, or release without one (SLICE_NONE). Tried again for as long as the claim may hold, or until
- * a signal asks us to end: then that is *number. */
-static int store_end(struct once *o, struct slice answer, int *number, hapax_error *err)
+/* What is recorded of a command that has ended: how, and what it wrote. SLICE_NONE: its key is free again. */
+struct ending {
+    struct slice answer;
+    bool succeeded;
+};
+
+static int store_once(struct once *o, const struct ending *ending, hapax_error *err)
 {
-    int64_t end_mono_ms = clock_mono_ms() + o->request->lease_ms;
+    if (slice_is_none(ending->answer)) {
+        return hapax_release(o->store, &o->claim, err);
+    }
+    int code = hapax_complete(o->store, &o->claim, ending->answer.ptr, ending->answer.len, err);
+    return code == HAPAX_E_STALE && ending->succeeded ? settle_own(o, ending->answer, err) : code;
+}
+
+/* Tried again for that long, or until a signal asks us to end: then that is *number. */
+static int store_end(struct once *o, const struct ending *ending, int64_t for_ms, int *number,
+                     hapax_error *err)
+{
+    int64_t end_mono_ms = clock_mono_ms() + for_ms;
     for (bool first = true;; first = false) {
-        int code = slice_is_none(answer) ? hapax_release(o->store, &o->claim, err)
-                                         : hapax_complete(o->store, &o->claim, answer.ptr, answer.len, err);
-        if (code == HAPAX_E_STALE && !slice_is_none(answer)) {
-            code = settle_own(o, answer, err);
-        }
+        int code = store_once(o, ending, err);
         if (!may_pass(code) || clock_mono_ms() >= end_mono_ms) {
             return code;
         }
@@ -198,23 +209,46 @@ static int store_end(struct once *o, struct slice answer, int *number, hapax_err
     }
 }
 
+/* The command, if it was started, has failed: the next run may begin. */
+static int free_key(struct once *o, int *number, hapax_error *err)
+{
+    struct ending released = {.answer = SLICE_NONE};
+    return store_end(o, &released, o->request->lease_ms, number, err);
+}
+
+static int store_kept(struct once *o, const struct run_kept *kept, int64_t for_ms, int *number,
+                      hapax_error *err)
+{
+    struct buf answer;
+    buf_init(&answer, HAPAX_ANSWER_BYTES_MAX);
+    int code = run_kept_encode(&answer, kept);
+    struct ending ending = {.answer = buf_slice(&answer), .succeeded = kept->code == 0};
+    code = code == 0 ? store_end(o, &ending, for_ms, number, err) : error_code(err, code);
+    buf_free(&answer);
+    return code;
+}
+
+/* That the command is done matters more than what it wrote: for half of the time it is tried with that, then without,
+ * for which a full store or memory may have room. */
 static int keep_end(struct once *o, struct run_child_end *end, hapax_error *err)
 {
+    int64_t lease_ms = o->request->lease_ms;
     struct run_kept kept = {.code = end->code};
+    bool bare = true;
     for (int i = 0; i < RUN_STREAMS; i++) {
         kept.kept[i] = buf_slice(&end->kept[i]);
         kept.written[i] = end->written[i];
+        bare = bare && kept.kept[i].len == 0;
     }
-    struct buf answer;
-    buf_init(&answer, HAPAX_ANSWER_BYTES_MAX);
-    int code = run_kept_encode(&answer, &kept);
-    if (code == HAPAX_E_MEMORY) { /* that it is done matters more than what it wrote */
-        buf_clear(&answer);
-        kept.kept[RUN_STDOUT] = kept.kept[RUN_STDERR] = slice_of("", 0);
-        code = run_kept_encode(&answer, &kept);
+    int code = store_kept(o, &kept, bare ? lease_ms : lease_ms / 2, &end->ending_signal, err);
+    if (bare || !may_pass(code)) {
+        return code;
     }
-    code = code == 0 ? store_end(o, buf_slice(&answer), &end->ending_signal, err) : error_code(err, code);
-    buf_free(&answer);
+    kept.kept[RUN_STDOUT] = kept.kept[RUN_STDERR] = slice_of("", 0);
+    code = store_kept(o, &kept, end->ending_signal == 0 ? lease_ms / 2 : 0, &end->ending_signal, err);
+    if (code == 0) {
+        note(o, "the end of the command is stored without its output, for which the store had no room");
+    }
     return code;
 }
 
@@ -284,8 +318,7 @@ static int execute(struct once *o, hapax_error *err)
     report->start_error = end.start_error;
     report->attempt = o->claim.attempt;
     hapax_error stored_err = {0};
-    int stored =
-        keep ? keep_end(o, &end, &stored_err) : store_end(o, SLICE_NONE, &end.ending_signal, &stored_err);
+    int stored = keep ? keep_end(o, &end, &stored_err) : free_key(o, &end.ending_signal, &stored_err);
     if (stored != 0) {
         report->error = stored_err;
         report->error.code = stored;
@@ -303,7 +336,7 @@ static void back_out(struct once *o)
 {
     int again = 0;
     hapax_error err = {0};
-    int code = store_end(o, SLICE_NONE, &again, &err);
+    int code = free_key(o, &again, &err);
     if (code != 0) {
         o->report->error = err;
         o->report->error.code = code;

@@ -526,11 +526,11 @@ def fail_store(place, plan):
 
 
 @contextlib.contextmanager
-def a_claim_that_ran_out(place, then=""):
+def a_claim_that_ran_out(place, then="", options=()):
     """A run that could not reach its store for longer than its lease, as on a host that slept. (To stop the process
     would be simpler, but then it may hold the file's lock.)"""
     faulty = f"fault:control={place.folder}/plan:{place.store}"
-    first = place.start(*place.waiting(then), options=["--lease", "1s", "--store", faulty])
+    first = place.start(*place.waiting(then), options=["--lease", "1s", "--store", faulty, *options])
     place.once_started(first)
     fail_store(place, "hold=1")
 
@@ -554,8 +554,9 @@ def test_the_end_is_stored_when_nobody_has_run_it_again(place):
     assert len(place.effects()) == 1
 
 
-def test_a_failure_after_the_claim_ran_out_is_said_loudly(place):
-    with a_claim_that_ran_out(place, "exit 3") as first:
+@pytest.mark.parametrize("options", [[], ["--keep-failures"]])
+def test_a_failure_after_the_claim_ran_out_is_said_loudly(place, options):
+    with a_claim_that_ran_out(place, "exit 3", options) as first:
         (place.folder / "go").touch()
     done = finish(first)
     assert done.returncode == TRY_LATER

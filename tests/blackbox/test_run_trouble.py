@@ -247,3 +247,13 @@ def test_a_limit_of_file_sizes_ends_commands_that_pass_it(place):
     done = limited(place, "-f 600", *place.script("exec head -c 3000000 /dev/zero > big"))
     assert done.returncode == 128 + signal.SIGXFSZ
     assert place.state() == "absent"
+
+
+def test_a_store_without_room_for_the_output_has_the_end(place):
+    script = place.script("head -c 3000000 /dev/zero")
+    done = limited(place, "-f 600", *script, options=["--lease", "2s"])
+    assert (done.returncode, done.stdout) == (0, bytes(3000000)), done.stderr
+    assert b"is stored without its output" in done.stderr
+    again = place.run(*script)
+    assert again.stdout == b"" and b"standard output is cut: of its 3000000 bytes 0 were kept" in again.stderr
+    assert len(place.effects()) == 1
