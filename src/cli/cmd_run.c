@@ -9,7 +9,6 @@
 #include "run/once.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -54,21 +53,10 @@ static int read_key(struct job *j)
     hapax_error err = {0};
     j->request.key = j->key;
     int code = run_key_expand(&key, cli_text(j->args, "key"), clock_wall_ms(), &err);
-    if (code == HAPAX_E_MEMORY) {
-        return output_no_memory(j->args->command);
+    if (code == HAPAX_E_MEMORY || code == HAPAX_E_SYSTEM) {
+        return home_store_error(j->args, "", &err);
     }
     return code == 0 ? CLI_OK : output_usage(j->args->command, "%s", err.message);
-}
-
-/* Files that we open must not become somebody's standard output. */
-static int fill_standard_streams(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd) {
-            return CLI_FAILED;
-        }
-    }
-    return CLI_OK;
 }
 
 /* --- what is said -------------------------------------------------------------------------------- */
@@ -261,9 +249,8 @@ static int conclude(struct job *j)
 
 static int run_job(struct job *j)
 {
-    int rc = fill_standard_streams();
     read_options(j);
-    rc = rc != CLI_OK ? rc : read_key(j);
+    int rc = read_key(j);
     rc = rc != CLI_OK ? rc : home_store_uri(&j->store, j->args);
     if (rc != CLI_OK) {
         return rc;
@@ -346,7 +333,9 @@ static const struct cli_option options[] = {
      .help = "an exit code other than 0 is an end, too, and is repeated"},
     {.name = "ignore-args",
      .kind = CLI_FLAG,
-     .help = "do not compare the command's words with those of the first run"},
+     .help =
+         "do not compare the command's words with those of the first run; nor will later runs be, if this is "
+         "the first"},
     {.name = "keep-output",
      .kind = CLI_SIZE,
      .value = "SIZE",
@@ -413,18 +402,15 @@ const struct cli_command cmd_run = {
         "SIGUSR1, "
         "SIGUSR2 and SIGCONT are passed on to that group. When nobody reads its output any longer, it goes "
         "on. It "
-        "gets "
-        "SIGKILL when hapax is killed, and so does the rest of that group.\n\n"
-        "The exit code is the command's own, 128 and the signal's number when a signal ended it, 124 when it "
-        "failed after --timeout "
-        "had ended it, 126 when it can't be executed, 127 when it is not found. Ours are 75 (try later: it "
-        "runs, its "
-        "outcome "
-        "is unknown, or its end could not be recorded), 4 (other words under this key), 2 (wrong usage) and "
-        "5 (no "
-        "store), when nothing was executed, and 1 when the output could not be written. A command may use "
-        "these "
-        "numbers itself: the line on standard error that begins with \"hapax run:\" tells them apart.",
+        "gets SIGKILL when hapax is killed, and so does the rest of that group.\n\n"
+        "The exit code is the command's own, 128 and the signal's number when a signal ended it, 124 "
+        "when it failed after --timeout had ended it, 126 when it can't be executed, 127 when it is "
+        "not found. Ours are 4 (other words under this key), 2 (wrong usage), 5 (no store) and 75 "
+        "(try later: it runs, its outcome is unknown, or the system has no room for it), when nothing "
+        "was executed; 75 also when it ran, but that could not be recorded, with a message that says "
+        "THE COMMAND RAN; and 1 when it succeeded, but its output could not be written. A command may "
+        "use these numbers itself: the line on standard error that begins with \"hapax run:\" tells "
+        "them apart.",
     .options = options,
     .arguments = arguments,
     .examples = examples,

@@ -17,6 +17,13 @@
 #define ROOT_FOLDER   "/var/lib/hapax"
 #define FILE_NAME     "/hapax.db"
 
+/* Nothing was done yet. */
+static int no_memory(const struct cli_args *args)
+{
+    (void)output_no_memory(args->command);
+    return CLI_TRY_LATER;
+}
+
 /* The folder of a user's own store; "" where none can be told. As the XDG base directories want it, a relative
  * $XDG_STATE_HOME does not count. Root has one place, whoever's environment sudo has kept. */
 static int append_folder(struct buf *out)
@@ -73,7 +80,7 @@ static int own_store(struct buf *uri, const struct cli_args *args)
     size_t scheme = strlen(SQLITE_SCHEME);
     if (buf_append_text(uri, SQLITE_SCHEME) != 0 || append_folder(uri) != 0 ||
         buf_append_byte(uri, '\0') != 0) {
-        return output_no_memory(args->command);
+        return no_memory(args);
     }
     char *folder = uri->ptr + scheme;
     if (folder[0] == '\0') {
@@ -89,7 +96,7 @@ static int own_store(struct buf *uri, const struct cli_args *args)
         return CLI_UNREACHABLE;
     }
     uri->len--; /* the NUL */
-    return buf_append(uri, FILE_NAME, sizeof FILE_NAME) == 0 ? CLI_OK : output_no_memory(args->command);
+    return buf_append(uri, FILE_NAME, sizeof FILE_NAME) == 0 ? CLI_OK : no_memory(args);
 }
 
 static int named_store(struct buf *uri, const struct cli_args *args, const char *name)
@@ -101,7 +108,7 @@ static int named_store(struct buf *uri, const struct cli_args *args, const char 
     }
     const char *path = stores_path(name);
     if (path == NULL || path[0] == '/' || path[0] == '\0') {
-        return buf_append(uri, name, strlen(name) + 1) == 0 ? CLI_OK : output_no_memory(args->command);
+        return buf_append(uri, name, strlen(name) + 1) == 0 ? CLI_OK : no_memory(args);
     }
     char folder[PATH_MAX];
     if (getcwd(folder, sizeof folder) == NULL) {
@@ -113,7 +120,7 @@ static int named_store(struct buf *uri, const struct cli_args *args, const char 
                       path) == 0 &&
                    buf_append_byte(uri, '\0') == 0
                ? CLI_OK
-               : output_no_memory(args->command);
+               : no_memory(args);
 }
 
 int home_store_uri(char **out, const struct cli_args *args)
@@ -145,6 +152,9 @@ int home_store_error(const struct cli_args *args, const char *uri, const hapax_e
     case HAPAX_E_STORE_CORRUPT:
     case HAPAX_E_STORE_VERSION:
         return CLI_UNREACHABLE;
+    case HAPAX_E_MEMORY:
+    case HAPAX_E_SYSTEM: /* of processes or descriptors there may be enough another time */
+        return CLI_TRY_LATER;
     default:
         return code;
     }

@@ -31,7 +31,8 @@ int home_store_uri(char **out, const struct cli_args *args);
 int home_store_existing_path(struct buf *out);
 
 /* Print an error of hapax_open() or of a call on the handle, and tell the exit code: CLI_UNREACHABLE for a store that can't
- * be used, CLI_TRY_LATER for a SQLite file that somebody else has locked, the usual ones for what the store has no part in. */
+ * be used, CLI_TRY_LATER for a SQLite file that somebody else has locked and where the system has no memory, processes or
+ * descriptors left, the usual ones for what the store has no part in. */
 int home_store_error(const struct cli_args *args, const char *uri, const hapax_error *err);
 
 /* Append the option that leads `hapax keys ...` to the store, with a blank before it and quoted for a shell:

@@ -257,3 +257,17 @@ def test_a_store_without_room_for_the_output_has_the_end(place):
     again = place.run(*script)
     assert again.stdout == b"" and b"standard output is cut: of its 3000000 bytes 0 were kept" in again.stderr
     assert len(place.effects()) == 1
+
+
+def test_without_descriptors_nothing_ran_and_it_may_be_tried_again(place):
+    place.run("true", key="the store is there")
+    said = set()
+    for n in range(8, 32):
+        done = limited(place, f"-n {n}", *place.script(""))
+        if done.returncode == 0:
+            break
+        assert done.returncode in (5, TRY_LATER), (n, done)
+        assert place.effects() == []
+        said |= {line for line in done.stderr.splitlines() if done.returncode == TRY_LATER}
+    assert done.returncode == 0 and len(place.effects()) == 1
+    assert any(b"can't make a pipe" in line for line in said), said

@@ -72,7 +72,8 @@ static void a_store_in_the_way_is_told_from_one_that_can_not_be_used(void **stat
         {"sqlite:/x.db", HAPAX_E_STORE_CORRUPT, 11, CLI_UNREACHABLE},
         {"sqlite:/x.db", HAPAX_E_STORE_VERSION, 0, CLI_UNREACHABLE},
         {"sqlite:/x.db", HAPAX_E_BUSY, 0, CLI_TRY_LATER},
-        {"sqlite:/x.db", HAPAX_E_MEMORY, 0, CLI_FAILED},
+        {"sqlite:/x.db", HAPAX_E_MEMORY, 0, CLI_TRY_LATER},
+        {"sqlite:/x.db", HAPAX_E_SYSTEM, 24, CLI_TRY_LATER},
     };
     const struct cli_args args = {.command = &command};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
