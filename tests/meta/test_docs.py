@@ -40,6 +40,21 @@ def test_every_outcome_and_metric_is_documented():
         assert f"`{word}" in operations, word
 
 
+def test_every_event_of_the_log_is_documented_with_its_levels():
+    used = {}
+    for path in (ROOT / "src").rglob("*.c"):
+        for level, event in re.findall(r'log_event\(\s*LOG_LEVEL_(\w+),\s*"([a-z-]+)"', path.read_text()):
+            used.setdefault(event, set()).add(level.lower())
+    assert len(used) >= 12
+    documented = {}
+    section = read("docs/OPERATIONS.md").split("## The log\n")[1].split("\n## ")[0]
+    for events, levels in re.findall(r"^\| (`.*?`) \| ([a-z, ]+) \|", section, re.M):
+        for event in re.findall(r"`([a-z-]+)`", events):
+            documented[event] = set(levels.split(", "))
+    assert used.keys() == documented.keys()
+    assert all(levels <= documented[event] for event, levels in used.items()), used
+
+
 def test_commands_of_the_readme_exist():
     make = read("Makefile")
     for target in set(re.findall(r"`?make ([a-z]+)", read("README.md") + read("CONTRIBUTING.md"))):
