@@ -197,12 +197,13 @@ int retry_judge(struct retry_verdict *out, const struct client_reply *reply, boo
     out->after_ms = asked_delay(reply, now_wall_ms);
     int rc = reply->status >= 400 ? read_body(&told, reply, arena) : 0;
     enum outcome o = outcome_told(reply, &told, maybe_done);
-    if (told.outcome_unknown) {
+    if (told.outcome_unknown && told.retryable != AGAIN) {
         out->news = HAPAX_CALL_HELD;
     } else if (told.retryable == NOT_AGAIN) {
         out->news = end_of(o);
     } else if (told.retryable == AGAIN) {
-        out->news = o == OUTCOME_RELEASED ? HAPAX_CALL_NOTHING : HAPAX_CALL_MAYBE;
+        bool nothing = o == OUTCOME_RELEASED && !told.outcome_unknown;
+        out->news = nothing ? HAPAX_CALL_NOTHING : HAPAX_CALL_MAYBE;
     } else {
         out->news = judge_status(reply, &told, maybe_done, out->after_ms >= 0);
     }

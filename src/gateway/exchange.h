@@ -146,7 +146,7 @@ void reply_problem(struct exchange *e, enum problem p, const char *detail, int o
 /* The same, counted under `outcome`. */
 void reply_refuse(struct exchange *e, enum metric_outcome outcome, enum problem p, const char *detail);
 /* One on a bare server exchange, before there is an exchange of ours. */
-void reply_problem_bare(struct http_exchange *x, enum problem p, const char *detail);
+void reply_problem_bare(struct http_exchange *x, enum problem p, enum marker m, const char *detail);
 void reply_stored(struct exchange *e, struct answer *a, enum marker m); /* takes a reference of its own */
 void reply_intake(struct exchange *e, enum marker m);
 void reply_stream_start(struct exchange *e, enum marker m);

@@ -48,9 +48,15 @@ static void on_done(void *ctx, bool complete, enum call_failure failure, const c
     } else if (failure == CALL_NOT_SENT && !complete) {
         reply_problem(e, PROBLEM_UPSTREAM_UNREACHABLE, "The upstream could not be reached.", 0);
     } else if (failure == CALL_TIMEOUT && !complete) {
-        reply_problem(e, PROBLEM_UPSTREAM_TIMEOUT, "The upstream did not answer in time.", 0);
+        reply_problem(e, PROBLEM_UPSTREAM_TIMEOUT,
+                      "The request was sent to the upstream, but no answer came in time: it may have been "
+                      "carried out.",
+                      0);
     } else {
-        reply_problem(e, PROBLEM_UPSTREAM_BROKEN, "The upstream gave no usable answer.", 0);
+        reply_problem(e, PROBLEM_UPSTREAM_BROKEN,
+                      "The request was sent to the upstream, but no usable answer came: it may have been "
+                      "carried out.",
+                      0);
     }
     exchange_unpin(e);
 }

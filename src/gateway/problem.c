@@ -19,8 +19,8 @@ const char *marker_name(enum marker m)
 }
 
 static const struct problem_info infos[PROBLEM_COUNT] = {
-#define PROBLEM_INFO(name, type, status, retryable, after, marker, title)                                    \
-    {type, status, retryable, after, MARK_##marker, title},
+#define PROBLEM_INFO(name, type, status, again, after, marker, title)                                        \
+    {type, status, AGAIN_##again, after, MARK_##marker, title},
     PROBLEM_LIST(PROBLEM_INFO)
 #undef PROBLEM_INFO
 };
@@ -28,6 +28,21 @@ static const struct problem_info infos[PROBLEM_COUNT] = {
 const struct problem_info *problem_info(enum problem p)
 {
     return &infos[p];
+}
+
+bool problem_retryable(enum problem p, bool harmless, bool asks)
+{
+    switch (infos[p].again) {
+    case AGAIN_NO:
+        break;
+    case AGAIN_YES:
+        return true;
+    case AGAIN_IF_HARMLESS:
+        return harmless;
+    case AGAIN_BY_ROUTE:
+        return asks;
+    }
+    return false;
 }
 
 /* --- The document. ---
@@ -93,7 +108,7 @@ static void append_members(struct buf *out, const struct problem_members *m)
     }
 }
 
-struct slice problem_body(char storage[PROBLEM_BYTES_MAX], enum problem p, const char *detail,
+struct slice problem_body(char storage[PROBLEM_BYTES_MAX], enum problem p, const char *detail, bool retryable,
                           const struct problem_members *members)
 {
     const struct problem_info *info = &infos[p];
@@ -108,7 +123,7 @@ struct slice problem_body(char storage[PROBLEM_BYTES_MAX], enum problem p, const
     append_number_member(&out, "status", info->status);
     buf_append_text(&out, ",\"detail\":");
     append_string(&out, said);
-    buf_append_text(&out, info->retryable ? ",\"retryable\":true" : ",\"retryable\":false");
+    buf_append_text(&out, retryable ? ",\"retryable\":true" : ",\"retryable\":false");
     if (members != NULL) {
         append_members(&out, members);
     }

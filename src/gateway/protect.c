@@ -273,10 +273,19 @@ static void unknown(struct exchange *e)
     }
     reply_refuse(
         e, METRIC_HELD, PROBLEM_OUTCOME_HELD,
-        "An earlier attempt with this key was sent to the upstream, and its outcome is not known. It is not "
-        "repeated by itself. Find out whether it happened, then settle it with `hapax keys resolve --id ID "
-        "--done` or `--released` (ID is the member \"operation\"); the same request then gets its answer "
-        "or runs.");
+        e->target->route->on_unknown == ON_UNKNOWN_PROBE
+            ? "An earlier attempt with this key was sent to the upstream, and its outcome is not known: the "
+              "look-up "
+              "could not tell, either. Ask again with the same key, and it is looked up again; or find out "
+              "and settle "
+              "it with `hapax keys resolve --id ID --done` or `--released` (ID is the member \"operation\")."
+            : "An earlier attempt with this key was sent to the upstream, and its outcome is not known. It "
+              "is not "
+              "repeated by itself. Find out whether it happened, then settle it with `hapax keys resolve "
+              "--id ID "
+              "--done` or `--released` (ID is the member \"operation\"); the same request then gets its "
+              "answer "
+              "or runs.");
 }
 
 static void replay(struct exchange *e, struct answer *a, enum marker m)

@@ -67,24 +67,48 @@ static enum marker problem_marker(const struct exchange *e, enum problem p)
     return m != MARK_NONE ? m : MARK_REJECTED;
 }
 
+/* Methods of which twice is as good as once (RFC 9110 section 9.2.2). */
+static bool is_idempotent(struct slice method)
+{
+    static const struct slice names[] = {{"GET", 3},   {"HEAD", 4}, {"OPTIONS", 7},
+                                         {"TRACE", 5}, {"PUT", 3},  {"DELETE", 6}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (slice_equal(method, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool may_come_again(const struct exchange *e, enum problem p)
+{
+    return problem_retryable(p, !e->unprotected || is_idempotent(e->request.method),
+                             e->target->route->on_unknown != ON_UNKNOWN_HOLD);
+}
+
 /* Problems are written where they stand, without asking for memory: they may be what tells that there is none. */
-static void problem_head(struct buf *head, enum problem p)
+static void problem_head(struct buf *head, enum problem p, bool retryable)
 {
     const struct problem_info *info = problem_info(p);
-    if (info->retry_after_s > 0) {
+    if (retryable && info->retry_after_s > 0) {
         buf_printf(head, "Retry-After: %d\r\n", info->retry_after_s);
     }
     buf_append_text(head, "Content-Type: application/problem+json\r\nCache-Control: no-store\r\n");
 }
 
-void reply_problem_bare(struct http_exchange *x, enum problem p, const char *detail)
+void reply_problem_bare(struct http_exchange *x, enum problem p, enum marker m, const char *detail)
 {
     char head_bytes[PROBLEM_HEAD_BYTES_MAX];
     char body_bytes[PROBLEM_BYTES_MAX];
     struct buf head;
     buf_init_on(&head, head_bytes, sizeof head_bytes);
-    problem_head(&head, p);
-    http_respond(x, problem_info(p)->status, buf_slice(&head), problem_body(body_bytes, p, detail, NULL));
+    bool retryable = problem_retryable(p, true, false); /* it went nowhere */
+    if (m != MARK_NONE) {
+        field_append(&head, SLICE_LITERAL("Idempotency-Status"), slice_text(marker_name(m)));
+    }
+    problem_head(&head, p, retryable);
+    http_respond(x, problem_info(p)->status, buf_slice(&head),
+                 problem_body(body_bytes, p, detail, retryable, NULL));
 }
 
 void reply_problem(struct exchange *e, enum problem p, const char *detail, int original_status)
@@ -96,8 +120,9 @@ void reply_problem(struct exchange *e, enum problem p, const char *detail, int o
     char body_bytes[PROBLEM_BYTES_MAX];
     struct buf head;
     buf_init_on(&head, head_bytes, sizeof head_bytes);
+    bool retryable = may_come_again(e, p);
     append_markers(e, &head, problem_marker(e, p));
-    problem_head(&head, p);
+    problem_head(&head, p, retryable);
     struct problem_members members = {
         .operation = e->id_hex[0] != '\0' ? e->id_hex : NULL,
         .first_claimed_ms = e->record.claimed_ms,
@@ -108,7 +133,7 @@ void reply_problem(struct exchange *e, enum problem p, const char *detail, int o
             p == PROBLEM_BODY_TOO_LARGE && e->ready_us == 0 ? (int64_t)e->target->route->body_bytes_max : 0,
     };
     http_respond(e->x, problem_info(p)->status, buf_slice(&head),
-                 problem_body(body_bytes, p, detail, &members));
+                 problem_body(body_bytes, p, detail, retryable, &members));
 }
 
 void reply_refuse(struct exchange *e, enum metric_outcome outcome, enum problem p, const char *detail)

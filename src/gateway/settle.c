@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <stdio.h>
+
 enum {
     SETTLE_RETRY_MS_MIN = 50,
     SETTLE_RETRY_MS_MAX = 1000,
@@ -48,6 +50,41 @@ static void start_stream(struct exchange *e)
     }
 }
 
+/* What may come of asking again stands in "retryable" as well: reply.c. */
+static void reply_unknown(struct exchange *e)
+{
+    static const char *const next[] = {
+        [ON_UNKNOWN_HOLD] =
+            "Keep the key: it is refused until somebody settles it with `hapax keys resolve`.",
+        [ON_UNKNOWN_RETRY] = "Ask again with the same key: the request is then sent once more.",
+        [ON_UNKNOWN_PROBE] = "Ask again with the same key: the upstream is then asked whether it was.",
+    };
+    char detail[512];
+    snprintf(detail, sizeof detail,
+             "The request was sent to the upstream, but no %s: nobody can tell whether it was executed. %s",
+             e->failure == PROBLEM_OUTCOME_TIMEOUT ? "answer came in time" : "usable answer came",
+             next[e->target->route->on_unknown]);
+    reply_problem(e, e->failure, detail, e->intake.status);
+}
+
+static void reply_failure(struct exchange *e)
+{
+    static const char *const details[PROBLEM_COUNT] = {
+        [PROBLEM_TOO_MANY_RUNNING] =
+            "Too many operations of this route are running; try again later with the same key.",
+        [PROBLEM_STORE_UNAVAILABLE] = ("The store took longer for the claim than its lease lasts, so nothing "
+                                       "was executed. Try again with "
+                                       "the same key."),
+        [PROBLEM_UPSTREAM_UNREACHABLE] =
+            "The upstream could not be reached, so nothing was executed. Try again with the same key.",
+    };
+    if (details[e->failure] != NULL) {
+        reply_problem(e, e->failure, details[e->failure], e->intake.status);
+    } else {
+        reply_unknown(e);
+    }
+}
+
 /* The settlement is durable (or, when stale, refused): the client may hear of it. */
 static void settled(struct exchange *e, bool stale)
 {
@@ -58,7 +95,7 @@ static void settled(struct exchange *e, bool stale)
     if (stale) {
         exchange_cancel_call(e);
         reply_refuse(
-            e, METRIC_STALE, PROBLEM_OUTCOME_HELD,
+            e, METRIC_STALE, PROBLEM_CLAIM_LOST,
             "This attempt ran longer than its lease and lost its claim, so its answer does not count. Ask "
             "again with the same key to learn the outcome that does.");
         return;
@@ -72,24 +109,7 @@ static void settled(struct exchange *e, bool stale)
     if (e->stream_wanted) {
         start_stream(e);
     } else if (e->failure != PROBLEM_COUNT) {
-        static const char *const details[PROBLEM_COUNT] = {
-            [PROBLEM_TOO_MANY_RUNNING] =
-                "Too many operations of this route are running; try again later with the same key.",
-            [PROBLEM_STORE_UNAVAILABLE] = "The store took longer for the claim than its lease lasts, so "
-                                          "nothing was executed. Try again with "
-                                          "the same key.",
-            [PROBLEM_UPSTREAM_UNREACHABLE] =
-                "The upstream could not be reached, so nothing was executed. Try again with the same key.",
-            [PROBLEM_OUTCOME_TIMEOUT] =
-                "The request was sent to the upstream, but no answer came in time: nobody can tell whether "
-                "it was "
-                "executed. Keep the key and ask again; the route's on_unknown decides what happens then.",
-            [PROBLEM_OUTCOME_UNKNOWN] =
-                "The request was sent to the upstream, but no usable answer came: nobody can tell whether it "
-                "was "
-                "executed. Keep the key and ask again; the route's on_unknown decides what happens then.",
-        };
-        reply_problem(e, e->failure, details[e->failure], e->intake.status);
+        reply_failure(e);
     } else {
         reply_intake(e, e->settle == SETTLE_COMPLETE ? MARK_EXECUTED : MARK_RELEASED);
     }
@@ -100,7 +120,7 @@ static void settle_later(struct exchange *e, int code)
 {
     int64_t now_ms = loop_mono_ms(e->worker->loop);
     if (code == HAPAX_E_CLOSED) {
-        reply_refuse(e, METRIC_UNKNOWN, PROBLEM_OUTCOME_UNKNOWN,
+        reply_refuse(e, METRIC_UNKNOWN, PROBLEM_OUTCOME_UNSTORED,
                      "The gateway stopped before the outcome could be stored. Ask again with the same key.");
         return;
     }
@@ -110,7 +130,7 @@ static void settle_later(struct exchange *e, int code)
     }
     if (now_ms - e->settle_started_ms > SETTLE_PATIENCE_MS && !e->answered) {
         reply_problem(
-            e, PROBLEM_OUTCOME_UNKNOWN,
+            e, PROBLEM_OUTCOME_UNSTORED,
             "The outcome could not be stored yet, so it can't be told. Ask again with the same key.",
             e->intake.status);
     }

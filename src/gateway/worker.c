@@ -34,27 +34,42 @@ static bool is_safe(struct slice method)
            slice_equal(method, SLICE_LITERAL("OPTIONS")) || slice_equal(method, SLICE_LITERAL("TRACE"));
 }
 
+/* Do answers to the request carry Idempotency-Status? */
+static bool is_marked(const struct target *t, const struct request *r)
+{
+    return t->route->protect != 0 && !is_safe(r->method);
+}
+
+/* Of an answer to a request that gets no exchange. t: NULL, where it belongs to no route. */
+static enum marker bare_marker(const struct target *t, const struct request *r)
+{
+    return t != NULL && is_marked(t, r) ? MARK_REJECTED : MARK_NONE;
+}
+
 static void on_request(void *ctx, struct http_exchange *x)
 {
     struct worker *w = ctx;
     const struct request *r = http_exchange_request(x);
     const struct target *t = routing_find(w->routing, r);
     if (t == NULL) {
-        reply_problem_bare(x, PROBLEM_NO_ROUTE, "No route of the configuration matches this host and path.");
+        reply_problem_bare(x, PROBLEM_NO_ROUTE, MARK_NONE,
+                           "No route of the configuration matches this host and path.");
         return;
     }
     struct exchange *e = exchange_open(w, x, t);
     if (e == NULL) {
-        reply_problem_bare(x, PROBLEM_OVERLOADED, "The gateway is out of memory; try again later.");
+        reply_problem_bare(x, PROBLEM_OVERLOADED, bare_marker(t, r),
+                           "The gateway is out of memory; try again later.");
     } else if ((t->route->protect & method_bit(r->method)) != 0) {
         protect_begin(e);
     } else {
-        passthrough_begin(e, t->route->protect != 0 && !is_safe(r->method), METRIC_UNPROTECTED);
+        passthrough_begin(e, is_marked(t, r), METRIC_UNPROTECTED);
     }
 }
 
 static void on_defect(void *ctx, struct http_exchange *x, enum http_defect defect, const char *detail)
 {
+    struct worker *w = ctx;
     static const enum problem problems[] = {
         [HTTP_MALFORMED] = PROBLEM_MALFORMED,
         [HTTP_HEAD_TOO_LARGE] = PROBLEM_HEAD_TOO_LARGE,
@@ -63,8 +78,11 @@ static void on_defect(void *ctx, struct http_exchange *x, enum http_defect defec
         [HTTP_VERSION_UNSUPPORTED] = PROBLEM_VERSION,
         [HTTP_HEAD_TIMEOUT] = PROBLEM_REQUEST_TIMEOUT,
     };
-    (void)ctx;
-    reply_problem_bare(x, problems[defect], detail);
+    /* Only of these two was all understood that a route is found by. */
+    bool understood = defect == HTTP_EXPECTATION_UNKNOWN || defect == HTTP_UPGRADE;
+    const struct request *r = http_exchange_request(x);
+    enum marker m = understood ? bare_marker(routing_find(w->routing, r), r) : MARK_NONE;
+    reply_problem_bare(x, problems[defect], m, detail);
 }
 
 static void on_body(void *ctx, struct http_exchange *x, struct slice bytes)

@@ -21,7 +21,7 @@ PROBLEMS = {  # status, marker, whether the connection ends
     "key-reused": (422, "rejected", False),
     "body-too-large": (413, "rejected", False),
     "malformed-request": (400, None, True),
-    "expectation-unknown": (417, None, True),
+    "expectation-unknown": (417, "rejected", True),
     "request-timeout": (408, None, True),
 }
 

@@ -330,6 +330,17 @@ def test_http_1_0_clients_are_not_sent_100_continue(gateway):
         assert (answer.status, answer.interim) == (201, [])
 
 
+@pytest.mark.parametrize("fields, status", [
+    ([("Expect", "a-miracle")], 417), ([("Connection", "Upgrade"), ("Upgrade", "websocket")], 501)])
+def test_what_the_head_alone_rules_out_is_marked_where_a_route_protects(start, upstream, fields, status):
+    gateway = start(config_for(upstream, path="/orders"))
+    for method, target, marker in (("POST", "/orders", "rejected"), ("PUT", "/orders/1", "rejected"), ("GET", "/orders", None),
+                                   ("POST", "/elsewhere", None)):
+        answer = gateway.request(method, target, fields)
+        assert (answer.status, answer.marker) == (status, marker), (method, target)
+    assert upstream.effects() == []
+
+
 @pytest.mark.parametrize("request_head", [
     request_bytes("GET", "/ws", [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]),
     b"CONNECT db.test:5432 HTTP/1.1\r\nHost: db.test:5432\r\n\r\n",

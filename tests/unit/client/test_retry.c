@@ -132,7 +132,8 @@ static void years_of_two_digits_are_the_last_that_are_not_far_ahead(void **state
 #define REJ  HAPAX_CALL_REJECTED
 #define HELD HAPAX_CALL_HELD
 
-#define PROBLEM "application/problem+json"
+#define PROBLEM     "application/problem+json"
+#define UNKNOWN_AND "{\"type\":\"urn:hapax:problem:outcome-unknown\",\"retryable\":"
 
 struct answer_case {
     int status;
@@ -313,6 +314,13 @@ static void each_kind_of_answer_is_what_the_documentation_says(void **state)
          .news = HELD,
          .type = PROBLEM,
          .body = "{\"type\":\"urn:hapax:problem:outcome-unknown\"}"},
+        {.status = 409, .news = MAY, .type = PROBLEM, .body = UNKNOWN_AND "true}"},
+        {.status = 502, .news = MAY, .type = PROBLEM, .body = UNKNOWN_AND "true}", .marker = "unknown"},
+        {.status = 504, .news = MAY, .type = PROBLEM, .body = UNKNOWN_AND "true}", .retry_after = "1"},
+        {.status = 503, .news = MAY, .type = PROBLEM, .body = UNKNOWN_AND "true}", .marker = "released"},
+        {.status = 502, .news = HELD, .type = PROBLEM, .body = UNKNOWN_AND "false}", .retry_after = "1"},
+        {.status = 409, .news = HELD, .type = PROBLEM, .body = UNKNOWN_AND "null}"},
+        {.status = 409, .news = DEF, .type = "application/json", .body = UNKNOWN_AND "true}"},
         {.status = 200, .news = DEF, .type = PROBLEM, .body = "{\"retryable\":true}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

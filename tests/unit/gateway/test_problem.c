@@ -14,7 +14,7 @@ static json_t *document(const char *detail, const struct problem_members *member
 {
     char storage[PROBLEM_BYTES_MAX];
     json_error_t error;
-    struct slice text = problem_body(storage, PROBLEM_OVERLOADED, detail, members);
+    struct slice text = problem_body(storage, PROBLEM_OVERLOADED, detail, true, members);
     json_t *object = json_loadb(text.ptr, text.len, JSON_REJECT_DUPLICATES, &error);
     if (object == NULL) {
         fail_msg("%s: %.*s", error.text, SLICE_FORMAT(text));
@@ -88,6 +88,39 @@ static void a_long_detail_is_cut_and_the_document_stays_whole(void **state)
     json_decref(object);
 }
 
+/* harmless, asks → retryable */
+static void assert_again(enum problem p, bool none, bool harmless, bool asks)
+{
+    assert_int_equal(problem_retryable(p, false, false), none);
+    assert_int_equal(problem_retryable(p, true, false), harmless);
+    assert_int_equal(problem_retryable(p, false, true), asks);
+}
+
+static void
+whether_a_request_may_come_again_hangs_on_method_and_route_only_where_it_may_have_run(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PROBLEM_COUNT; i++) {
+        enum problem p = (enum problem)i;
+        switch (p) {
+        case PROBLEM_UPSTREAM_TIMEOUT:
+        case PROBLEM_UPSTREAM_BROKEN:
+        case PROBLEM_REQUEST_TIMEOUT:
+            assert_again(p, false, true, false);
+            break;
+        case PROBLEM_OUTCOME_HELD:
+        case PROBLEM_OUTCOME_UNKNOWN:
+        case PROBLEM_OUTCOME_TIMEOUT:
+            assert_again(p, false, false, true);
+            break;
+        default: {
+            bool always = problem_retryable(p, false, false);
+            assert_again(p, always, always, always);
+        }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +128,8 @@ int main(void)
         cmocka_unit_test(members_are_there_when_known),
         cmocka_unit_test(any_detail_is_a_string_of_the_document),
         cmocka_unit_test(a_long_detail_is_cut_and_the_document_stays_whole),
+        cmocka_unit_test(
+            whether_a_request_may_come_again_hangs_on_method_and_route_only_where_it_may_have_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
