@@ -51,11 +51,14 @@ static const struct field fields[] = {
     {SLICE_INIT("X-RateLimit-Remaining"), FIELD_PLAIN, FIELD_NOT_KEPT},
 };
 
-/* Whole families that are not kept: CORS answers, and the rate-limit fields of the IETF draft. */
-static const struct slice families_not_kept[] = {
-    SLICE_INIT("Access-Control-"),
-    SLICE_INIT("RateLimit"),
-};
+/* Whole families of answers: what an upstream allows the pages of an origin, and the IETF draft's rate limits. */
+static const struct slice cors_family = SLICE_INIT("Access-Control-");
+static const struct slice rate_limit_family = SLICE_INIT("RateLimit");
+
+static bool begins_with(struct slice name, struct slice family)
+{
+    return name.len >= family.len && slice_equal_nocase((struct slice){name.ptr, family.len}, family);
+}
 
 enum field_class field_class(struct slice name, enum field_direction direction)
 {
@@ -64,15 +67,10 @@ enum field_class field_class(struct slice name, enum field_direction direction)
             return direction == FIELD_REQUEST ? fields[i].request : fields[i].answer;
         }
     }
-    if (direction == FIELD_ANSWER) {
-        for (size_t i = 0; i < sizeof families_not_kept / sizeof families_not_kept[0]; i++) {
-            struct slice family = families_not_kept[i];
-            if (name.len >= family.len && slice_equal_nocase((struct slice){name.ptr, family.len}, family)) {
-                return FIELD_NOT_KEPT;
-            }
-        }
+    if (direction == FIELD_ANSWER && begins_with(name, cors_family)) {
+        return FIELD_CORS;
     }
-    return FIELD_PLAIN;
+    return direction == FIELD_ANSWER && begins_with(name, rate_limit_family) ? FIELD_NOT_KEPT : FIELD_PLAIN;
 }
 
 static int list(struct listed_fields *out, struct slice rest)
@@ -123,6 +121,57 @@ int field_append(struct buf *out, struct slice name, struct slice value)
         buf_append(out, ": ", 2);
         buf_append_slice(out, value);
         buf_append(out, "\r\n", 2);
+    }
+    return rc;
+}
+
+/* The next line with its CRLF; false at the end. */
+static bool next_line(struct slice *line, struct slice *rest)
+{
+    const char *end = rest->len > 0 ? memchr(rest->ptr, '\n', rest->len) : NULL;
+    size_t len = end != NULL ? (size_t)(end - rest->ptr) + 1 : rest->len;
+    *line = slice_of(rest->ptr, len);
+    *rest = slice_from(*rest, len);
+    return len > 0;
+}
+
+static struct slice value_of(struct slice line, size_t at)
+{
+    while (line.len > at && (line.ptr[line.len - 1] == '\n' || line.ptr[line.len - 1] == '\r')) {
+        line.len--;
+    }
+    return slice_trim(slice_from(line, at));
+}
+
+/* Is there an Access-Control-* line, and may this origin have them? */
+static bool allows(struct slice lines, struct slice origin, bool *any)
+{
+    const struct slice name = SLICE_LITERAL("Access-Control-Allow-Origin:");
+    struct slice line;
+    struct slice allowed = SLICE_NONE;
+    size_t found = 0;
+    *any = false;
+    while (next_line(&line, &lines)) {
+        *any = *any || begins_with(line, cors_family);
+        if (begins_with(line, name)) {
+            found++;
+            allowed = value_of(line, name.len);
+        }
+    }
+    return found == 1 && (slice_equal(allowed, SLICE_LITERAL("*")) ||
+                          (!slice_is_none(origin) && slice_equal(allowed, origin)));
+}
+
+int fields_append_replayed(struct buf *out, struct slice lines, struct slice origin)
+{
+    bool any;
+    if (allows(lines, origin, &any) || !any) {
+        return buf_append_slice(out, lines);
+    }
+    struct slice line;
+    int rc = 0;
+    while (rc == 0 && next_line(&line, &lines)) {
+        rc = begins_with(line, cors_family) ? 0 : buf_append_slice(out, line);
     }
     return rc;
 }

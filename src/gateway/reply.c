@@ -142,13 +142,22 @@ void reply_refuse(struct exchange *e, enum metric_outcome outcome, enum problem 
     reply_problem(e, p, detail, 0);
 }
 
-/* The head of an answer. False: there is no memory for it. An answer without some of its lines would be another one,
+/* Of the request; SLICE_NONE: it has none, or several lines, of which nobody knows which one counts. */
+static struct slice origin_of(const struct exchange *e)
+{
+    struct slice origin = SLICE_NONE;
+    return request_header(&origin, &e->request, SLICE_LITERAL("Origin")) == 1 ? origin : SLICE_NONE;
+}
+
+/* The head of an answer: `lines` as they came, or as they were stored. False: there is no memory for it. An answer without some of its lines would be another one,
  * so the connection breaks off; what is stored can be asked for again. */
-static bool make_head(struct exchange *e, struct buf *head, enum marker m, struct slice lines)
+static bool make_head(struct exchange *e, struct buf *head, enum marker m, struct slice lines, bool stored)
 {
     buf_init(head, REPLY_HEAD_BYTES_MAX);
     int rc = append_markers(e, head, m);
-    rc = rc != 0 ? rc : buf_append_slice(head, lines);
+    if (rc == 0) {
+        rc = stored ? fields_append_replayed(head, lines, origin_of(e)) : buf_append_slice(head, lines);
+    }
     if (rc != 0) {
         http_respond_abort(e->x);
     }
@@ -167,7 +176,7 @@ void reply_stored(struct exchange *e, struct answer *a, enum marker m)
     if (!may_answer(e)) {
         return;
     }
-    if (make_head(e, &head, m, answer_head(a))) {
+    if (make_head(e, &head, m, answer_head(a), true)) {
         http_respond_shared(e->x, a->status != 0 ? a->status : 200, buf_slice(&head), answer_body(a),
                             drop_answer, answer_retain(a));
     }
@@ -180,7 +189,7 @@ void reply_intake(struct exchange *e, enum marker m)
     if (!may_answer(e)) {
         return;
     }
-    if (make_head(e, &head, m, buf_slice(&e->intake.head))) {
+    if (make_head(e, &head, m, buf_slice(&e->intake.head), false)) {
         http_respond(e->x, e->intake.status, buf_slice(&head), buf_slice(&e->intake.body));
     }
     buf_free(&head);
@@ -192,7 +201,7 @@ void reply_stream_start(struct exchange *e, enum marker m)
     if (!may_answer(e)) {
         return;
     }
-    if (make_head(e, &head, m, buf_slice(&e->intake.head))) {
+    if (make_head(e, &head, m, buf_slice(&e->intake.head), false)) {
         http_respond_start(e->x, e->intake.status, buf_slice(&head), e->intake.length);
     }
     buf_free(&head);

@@ -239,7 +239,8 @@ static void read_controls(struct intake *in, const struct header *h)
 
 static bool is_kept(enum field_class class, const struct route *route)
 {
-    return class == FIELD_PLAIN || (class == FIELD_SET_COOKIE && route->keep_set_cookie);
+    return class == FIELD_PLAIN || class == FIELD_CORS ||
+           (class == FIELD_SET_COOKIE && route->keep_set_cookie);
 }
 
 int intake_head(struct exchange *e, int status, const struct header *headers, size_t n)
