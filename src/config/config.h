@@ -21,6 +21,7 @@
 
 enum on_unknown { ON_UNKNOWN_HOLD, ON_UNKNOWN_RETRY, ON_UNKNOWN_PROBE };
 enum missing_key { MISSING_REJECT, MISSING_PASS };
+enum forwarded { FORWARDED_SET, FORWARDED_KEEP };
 enum store_down { STORE_DOWN_CLOSED, STORE_DOWN_OPEN };
 enum tenant_kind { TENANT_AUTHORIZATION, TENANT_NONE, TENANT_HEADER, TENANT_QUERY };
 
@@ -48,6 +49,7 @@ struct route {
     const char *forward_key;       /* header the upstream gets the key in, Idempotency-Key; "": none */
     bool keep_set_cookie;          /* false */
     bool preserve_host;            /* true: the client's Host goes upstream */
+    enum forwarded forwarded;      /* set */
     int64_t ttl_ms;                /* 24h */
     int64_t lease_ms;              /* 30s; heartbeat every third */
     int64_t wait_ms;               /* 10s */

@@ -23,6 +23,7 @@ static const char *const syntax_words[] = {[KEY_LENIENT] = "lenient", [KEY_STRIC
 static const char *const missing_words[] = {[MISSING_REJECT] = "reject", [MISSING_PASS] = "pass", NULL};
 static const char *const unknown_words[] = {
     [ON_UNKNOWN_HOLD] = "hold", [ON_UNKNOWN_RETRY] = "retry", [ON_UNKNOWN_PROBE] = "probe", NULL};
+static const char *const forwarded_words[] = {[FORWARDED_SET] = "set", [FORWARDED_KEEP] = "keep", NULL};
 static const char *const down_words[] = {[STORE_DOWN_CLOSED] = "closed", [STORE_DOWN_OPEN] = "open", NULL};
 
 static const struct field process_fields[] = {
@@ -273,6 +274,17 @@ static const struct field match_fields[] = {
      .standard = "true",
      .meaning = "The upstream gets the client's `Host` header; `false`: the host of `to`.",
      .example = "true"},
+    {.name = "forwarded",
+     .kind = KIND_ENUM,
+     MEMBER(route, forwarded),
+     .standard = "set",
+     .words = forwarded_words,
+     .meaning = "`X-Forwarded-Proto` and `X-Forwarded-Host` for the upstream: `set` writes the gateway's own "
+                "over those "
+                "that came; `keep` passes those on, for a gateway that only a proxy of one's own can reach, "
+                "and writes "
+                "them where there are none. The client's address is added to `X-Forwarded-For` either way.",
+     .example = "set"},
 };
 
 static const struct field key_fields[] = {

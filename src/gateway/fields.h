@@ -15,7 +15,8 @@ enum field_class {
     FIELD_NOT_KEPT,   /* passes to the first client; a replay goes without */
     FIELD_CORS,       /* Access-Control-*: kept; fields_append_replayed() */
     FIELD_SET_COOKIE, /* like FIELD_NOT_KEPT unless the route keeps it */
-    FIELD_REWRITTEN,  /* of a request: the gateway writes its own (Host, X-Forwarded-*) */
+    FIELD_REWRITTEN,  /* of a request: the gateway writes its own (Host, X-Forwarded-For) */
+    FIELD_FORWARDED, /* of a request: the same, unless the route keeps what came (X-Forwarded-Proto, -Host) */
 };
 
 enum field_direction { FIELD_REQUEST, FIELD_ANSWER };
@@ -36,9 +37,9 @@ bool field_is_listed(const struct listed_fields *listed, struct slice name);
 /* Append "Name: value\r\n". */
 int field_append(struct buf *out, struct slice name, struct slice value);
 
-#endif
 /* Append the lines of a stored answer's head, each ending in CRLF, as they go to a request of this origin (SLICE_NONE:
  * it names none, or several): without Access-Control-* unless its only Access-Control-Allow-Origin is `*` or the same
  * bytes. What an upstream has allowed one origin is never told another. */
 int fields_append_replayed(struct buf *out, struct slice lines, struct slice origin);
 
+#endif

@@ -71,17 +71,26 @@ static int add_forwarded_for(struct exchange *e, struct header_list *l)
     return 0;
 }
 
+/* X-Forwarded-Proto and -Host, unless the route keeps those that came and there are some: they passed with the others. */
+static void add_ours(struct exchange *e, struct header_list *l, struct slice name, struct slice value)
+{
+    struct slice came;
+    if (e->target->route->forwarded == FORWARDED_SET || request_header(&came, &e->request, name) == 0) {
+        add(l, name, value);
+    }
+}
+
 static int add_forwarded(struct exchange *e, struct header_list *l)
 {
     int rc = add_forwarded_for(e, l);
     if (rc != 0) {
         return rc;
     }
-    add(l, SLICE_LITERAL("X-Forwarded-Proto"),
-        http_exchange_is_tls(e->x) ? SLICE_LITERAL("https") : SLICE_LITERAL("http"));
+    add_ours(e, l, SLICE_LITERAL("X-Forwarded-Proto"),
+             http_exchange_is_tls(e->x) ? SLICE_LITERAL("https") : SLICE_LITERAL("http"));
     struct slice host;
     if (request_header(&host, &e->request, SLICE_LITERAL("Host")) > 0) {
-        add(l, SLICE_LITERAL("X-Forwarded-Host"), host);
+        add_ours(e, l, SLICE_LITERAL("X-Forwarded-Host"), host);
         add(l, SLICE_LITERAL("Host"),
             e->target->route->preserve_host ? host : http_origin_authority(e->target->origin));
     }
@@ -122,6 +131,13 @@ static int add_key(struct exchange *e, struct header_list *l, struct slice name,
     return rc;
 }
 
+static bool passes(const struct exchange *e, struct slice name)
+{
+    enum field_class class = field_class(name, FIELD_REQUEST);
+    return class == FIELD_PLAIN ||
+           (class == FIELD_FORWARDED && e->target->route->forwarded == FORWARDED_KEEP);
+}
+
 int upstream_headers(struct exchange *e, uint32_t attempt, const struct header **out, size_t *n)
 {
     const struct request *r = &e->request;
@@ -136,7 +152,7 @@ int upstream_headers(struct exchange *e, uint32_t attempt, const struct header *
     bool key_passed = false;
     for (size_t i = 0; i < r->header_count; i++) {
         struct slice name = r->headers[i].name;
-        if (field_class(name, FIELD_REQUEST) != FIELD_PLAIN || field_is_listed(&listed, name)) {
+        if (!passes(e, name) || field_is_listed(&listed, name)) {
             continue;
         }
         if (attempt > 0 && slice_equal_nocase(name, key_name)) {

@@ -291,6 +291,22 @@ def test_the_upstream_gets_the_key_the_attempt_and_where_it_came_from(gateway, u
     assert (version, len(trace), len(span)) == ("00", 32, 16)
 
 
+@pytest.mark.parametrize("rule, proto, host", [
+    ("set", ["http"], ["gateway.test"]), ("keep", ["https"], ["shop.example", "inner.example"])])
+def test_a_proxy_in_front_says_how_the_client_came_where_the_route_believes_it(start, upstream, rule, proto, host):
+    gateway = start(config_for(upstream, forwarded=rule))
+    came = [("X-Forwarded-Proto", "https"), ("X-Forwarded-Host", "shop.example"), ("x-forwarded-host", "inner.example"),
+            ("X-Forwarded-For", "203.0.113.9")]
+    gateway.post("/orders", "k", headers=came)
+    gateway.request("GET", "/", came)
+    gateway.post("/orders", "k-2")
+    for request in upstream.effects()[:2]:
+        assert (request.all("X-Forwarded-Proto"), request.all("X-Forwarded-Host")) == (proto, host)
+        assert request.all("X-Forwarded-For") == ["203.0.113.9, 127.0.0.1"]
+    bare = upstream.effects()[2]
+    assert (bare.all("X-Forwarded-Proto"), bare.all("X-Forwarded-Host")) == (["http"], ["gateway.test"])
+
+
 def test_a_key_from_the_body_goes_upstream_in_quotes(start, upstream):
     gateway = start(config_for(upstream, key="'{json:/order_id}|{json:/step}'"))
     body = json.dumps({"order_id": "A|1", "step": 2}).encode()
