@@ -42,6 +42,7 @@ _hapax() {
     ' serve --listen' | ' serve -l') :; return ;;
     ' serve --admin' | ' serve -a') :; return ;;
     ' serve --store' | ' serve -s') :; return ;;
+    ' serve --missing') mapfile -t COMPREPLY < <(compgen -W 'reject pass' -- "$cur"); return ;;
     ' keys list --store' | ' keys list -s') :; return ;;
     ' keys list --scope') :; return ;;
     ' keys list --key' | ' keys list -k') :; return ;;
@@ -130,7 +131,7 @@ _hapax() {
     case $path in
     ' --') mapfile -t COMPREPLY < <(compgen -W '--help --version' -- "$cur") ;;
     '') mapfile -t COMPREPLY < <(compgen -W 'serve check keys stats migrate run call drill bench docs help version ' -- "$cur") ;;
-    ' serve --') mapfile -t COMPREPLY < <(compgen -W '--config --to --listen --admin --store --allow-unsafe-store --help' -- "$cur") ;;
+    ' serve --') mapfile -t COMPREPLY < <(compgen -W '--config --to --listen --admin --store --missing --allow-unsafe-store --help' -- "$cur") ;;
     ' check --') mapfile -t COMPREPLY < <(compgen -W '--json --print --help' -- "$cur") ;;
     ' check') _hapax_files -f "$cur" ;;
     ' keys --') mapfile -t COMPREPLY < <(compgen -W '--help' -- "$cur") ;;

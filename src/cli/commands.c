@@ -43,6 +43,12 @@ static const struct cli_option serve_options[] = {
      .value = "URI",
      .help = "the store, sqlite:PATH, postgresql://... or memory:; overrides the configuration, else "
              "sqlite:hapax.db"},
+    {.name = "missing",
+     .kind = CLI_CHOICE,
+     .value = "WORD",
+     .choices = "reject|pass",
+     .standard = "reject",
+     .help = "with --to: what becomes of POST and PATCH without a key, 400 or passed on unprotected"},
     {.name = "allow-unsafe-store",
      .kind = CLI_FLAG,
      .help = "use also a PostgreSQL whose settings may lose commits, for tests"},
@@ -51,6 +57,8 @@ static const struct cli_option serve_options[] = {
 
 static const struct cli_example serve_examples[] = {
     {"Put it in front of an API, with all defaults", "hapax serve --to http://127.0.0.1:3000"},
+    {"In front of one whose clients do not send keys yet",
+     "hapax serve --to http://127.0.0.1:3000 --missing pass"},
     {"With a configuration", "hapax serve --config hapax.yaml"},
     {"Another address and place of the records",
      "hapax serve --to http://127.0.0.1:3000 --listen 0.0.0.0:8000 --store sqlite:/var/lib/hapax/gateway.db"},

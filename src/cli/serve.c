@@ -4,6 +4,7 @@
 #include "admin/admin.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "cli/output.h"
 #include "config/config.h"
 #include "gateway/gateway.h"
 #include "net/loop.h"
@@ -27,8 +28,9 @@ static int load(struct config **out, const struct cli_args *args, hapax_error *e
     const char *admin = cli_text(args, "admin");
     const char *store = cli_text(args, "store");
     const char *path = cli_text(args, "config");
-    int rc = path != NULL ? config_load_file(out, path, err)
-                          : config_simple(out, cli_text(args, "to"), listen, store, err);
+    int rc = path != NULL
+                 ? config_load_file(out, path, err)
+                 : config_simple(out, cli_text(args, "to"), listen, store, cli_text(args, "missing"), err);
     if (rc != 0) {
         return rc;
     }
@@ -149,6 +151,9 @@ int cmd_serve(const struct cli_args *args)
     struct server s = {.args = args};
     struct config *config;
     hapax_error err = {0};
+    if (cli_given(args, "missing") && cli_given(args, "config")) {
+        return output_usage(args->command, "--missing goes with --to; in a configuration each route says it");
+    }
     net_descriptor_limit();
     tune_memory();
     store_tune_process();

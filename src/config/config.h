@@ -99,10 +99,11 @@ struct config {
 int config_load_file(struct config **out, const char *path, hapax_error *err);
 /* `name` stands for the file, in messages and as what `{file: PATH}` is relative to. */
 int config_load_text(struct config **out, struct slice yaml, const char *name, hapax_error *err);
-/* All defaults and one route "default" for "/" to the URL (`hapax serve --to URL`). listen, store may be NULL; texts
- * are taken as they stand (no ${NAME}). Messages begin with "command line: ". Codes as config_load_text(). */
+/* All defaults and one route "default" for "/" to the URL (`hapax serve --to URL`). listen, store and missing (the
+ * route's field) may be NULL; texts are taken as they stand (no ${NAME}). Messages begin with "command line: ". Codes
+ * as config_load_text(). */
 int config_simple(struct config **out, const char *to, const char *listen, const char *store,
-                  hapax_error *err);
+                  const char *missing, hapax_error *err);
 void config_free(struct config *c); /* NULL is fine */
 
 /* Append docs/CONFIG.md, made from the table. 0, or a code of buf. */

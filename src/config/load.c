@@ -359,7 +359,7 @@ static int set_plain(struct load *l, const struct table *t, const char *name, vo
 }
 
 int config_simple(struct config **out, const char *to, const char *listen, const char *store,
-                  hapax_error *err)
+                  const char *missing, hapax_error *err)
 {
     struct load l;
     *out = NULL;
@@ -379,6 +379,9 @@ int config_simple(struct config **out, const char *to, const char *listen, const
     }
     if (rc == 0) {
         rc = set_plain(&l, &route_table, "to", r, to);
+    }
+    if (rc == 0) {
+        rc = set_plain(&l, &route_table, "missing", r, missing);
     }
     if (rc == 0) {
         rc = check_required(&l, r, 0);

@@ -194,6 +194,8 @@ def test_bash_completes_commands_options_values_and_files(tmp_path):
     (["serve", "--to", "foo"], "is not an upstream's URL"),
     (["serve"], "--config or --to"),
     (["serve", "--config", "a", "--to", "b"], "exclude each other"),
+    (["serve", "--config", "a", "--missing", "pass"], "--missing goes with --to"),
+    (["serve", "--to", "http://h", "--missing", "perhaps"], "one of reject|pass"),
     (["stats", "--store", "memory:"], "lives inside its process"),
     (["stats", "--store", "nonsense"], "sqlite:"),
     (["check"], "CONFIG is missing"),

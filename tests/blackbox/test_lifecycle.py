@@ -210,6 +210,18 @@ def test_one_url_is_all_it_takes(tmp_path, upstream):
         gateway.stop()
 
 
+@pytest.mark.parametrize("word", ["pass", "reject"])
+def test_requests_without_a_key_may_pass_without_a_configuration(tmp_path, upstream, word):
+    gateway = Gateway(tmp_path, None, arguments=["--to", upstream.url, "--missing", word])
+    gateway.start()
+    try:
+        assert [gateway.post("/orders", "k").marker for _ in range(2)] == ["executed", "replayed"]
+        assert [gateway.post("/login").marker for _ in range(2)] == [{"pass": "unprotected", "reject": "rejected"}[word]] * 2
+        assert len(upstream.effects()) == {"pass": 3, "reject": 1}[word]
+    finally:
+        gateway.stop()
+
+
 @pytest.mark.parametrize("which", ["listen", "admin"])
 def test_a_port_in_use_is_named(gateway, upstream, tmp_path, which):
     addresses = {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", which: f"127.0.0.1:{gateway.port}"}

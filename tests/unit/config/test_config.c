@@ -92,7 +92,7 @@ static void simple_config_is_all_defaults_and_one_route(void **state)
     (void)state;
     struct config *c;
     hapax_error err;
-    assert_int_equal(config_simple(&c, "http://h:1/", NULL, NULL, &err), 0);
+    assert_int_equal(config_simple(&c, "http://h:1/", NULL, NULL, NULL, &err), 0);
     assert_string_equal(c->listen, "127.0.0.1:8080");
     assert_string_equal(c->store, "sqlite:hapax.db");
     assert_int_equal(c->route_count, 1);
@@ -109,7 +109,7 @@ static void simple_config_takes_addresses_as_they_stand(void **state)
     (void)state;
     struct config *c;
     hapax_error err;
-    assert_int_equal(config_simple(&c, "http://h", "[::1]:0", "sqlite:${HOME}.db", &err), 0);
+    assert_int_equal(config_simple(&c, "http://h", "[::1]:0", "sqlite:${HOME}.db", NULL, &err), 0);
     assert_string_equal(c->listen, "[::1]:0");
     assert_string_equal(c->store, "sqlite:${HOME}.db");
     config_free(c);
@@ -120,16 +120,16 @@ static void simple_config_names_what_is_wrong(void **state)
     (void)state;
     struct config *c;
     hapax_error err;
-    assert_int_equal(config_simple(&c, "localhost:3000", NULL, NULL, &err), HAPAX_E_SYNTAX);
+    assert_int_equal(config_simple(&c, "localhost:3000", NULL, NULL, NULL, &err), HAPAX_E_SYNTAX);
     assert_null(c);
     assert_string_equal(err.message,
                         "command line: to: \"localhost:3000\" is not an upstream's URL (it must begin with "
                         "http:// or https://); write http://127.0.0.1:3000 or "
                         "https://api.example.com/base");
-    assert_int_equal(config_simple(&c, NULL, NULL, NULL, &err), HAPAX_E_MISSING);
-    assert_int_equal(config_simple(&c, "http://h", "nowhere", NULL, &err), HAPAX_E_SYNTAX);
+    assert_int_equal(config_simple(&c, NULL, NULL, NULL, NULL, &err), HAPAX_E_MISSING);
+    assert_int_equal(config_simple(&c, "http://h", "nowhere", NULL, NULL, &err), HAPAX_E_SYNTAX);
     assert_non_null(strstr(err.message, "command line: listen: \"nowhere\" is not an address"));
-    assert_int_equal(config_simple(&c, "http://h", "127.0.0.1:8081", NULL, &err), HAPAX_E_SYNTAX);
+    assert_int_equal(config_simple(&c, "http://h", "127.0.0.1:8081", NULL, NULL, &err), HAPAX_E_SYNTAX);
     assert_non_null(strstr(err.message, "command line: admin.listen: is the same address as listen"));
 }
 
