@@ -19,7 +19,7 @@
     X(CLI_OK, 0, "all is well")                                                                              \
     X(CLI_FAILED, 1, "it failed, or a check found something")                                                \
     X(CLI_USAGE, 2, "the command line is wrong")                                                             \
-    X(CLI_NOT_FOUND, 3, "there is no such record, store or command")                                         \
+    X(CLI_NOT_FOUND, 3, "there is no such record or store")                                                  \
     X(CLI_CONFLICT, 4, "the record is in a state that does not allow this")                                  \
     X(CLI_UNREACHABLE, 5, "the store or a server can't be reached")                                          \
     X(CLI_TRY_LATER, 75, "try later: locked, still running, or its outcome is unknown")

@@ -123,8 +123,7 @@ static int run_help(const struct cli_args *args)
     const struct cli_command *command =
         cli_find(&cli_root, (int)args->argument_count, (char *const *)args->arguments, &used);
     if ((size_t)used < args->argument_count) {
-        unknown_command(command, args->arguments[used]);
-        return CLI_NOT_FOUND;
+        return unknown_command(command, args->arguments[used]);
     }
     return print_help(command, stdout);
 }

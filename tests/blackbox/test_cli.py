@@ -214,8 +214,9 @@ def test_messages_do_not_pass_on_what_steers_a_terminal():
     assert "\x1b" not in done.stderr and "\\x1b[31m" in done.stderr
 
 
-def test_help_about_nothing_is_not_found():
-    assert "kyes" in hapax("help", "kyes", code=3).stderr
+@pytest.mark.parametrize("words", [["kyes"], ["help", "kyes"], ["keys", "lits"], ["help", "keys", "lits"]], ids=" ".join)
+def test_a_command_that_is_not_there_is_a_wrong_command_line(words):
+    assert words[-1] in hapax(*words, code=2).stderr
 
 
 def test_version_is_told_in_every_way():
