@@ -83,7 +83,7 @@ static json_t *row_json(const struct store_row *row)
         "{s:s, s:I, s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", id, "serial",
         (json_int_t)r->fence.serial, "state", record_state_name(r->state), "scope",
         output_json_text(row->scope), "key", output_json_text(row->key), "attempt",
-        (json_int_t)r->fence.attempt, "claimed", output_json_instant(r->claimed_ms), "lease_ends",
+        (json_int_t)r->fence.attempt, "claimed", output_json_instant(r->claimed_ms), "lease_until",
         output_json_instant(r->state == RECORD_RUNNING ? r->lease_ms : 0), "ended",
         output_json_instant(r->ended_ms), "expires", output_json_instant(done ? r->expires_ms : 0), "status",
         done ? json_integer(row->status) : json_null(), "kept", done ? json_boolean(row->kept) : json_null(),

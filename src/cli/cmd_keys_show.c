@@ -100,7 +100,7 @@ static int show_json(const struct shown *s, const struct cli_args *args)
                   output_json_text(buf_slice(&s->scope)), "key", output_json_text(buf_slice(&s->key)),
                   "attempt", (json_int_t)r->fence.attempt, "owner", (json_int_t)r->owner, "owner_text",
                   s->owner[0] != '\0' ? output_json_text(slice_text(s->owner)) : json_null(), "claimed",
-                  output_json_instant(r->claimed_ms), "lease_ends",
+                  output_json_instant(r->claimed_ms), "lease_until",
                   output_json_instant(r->state == RECORD_RUNNING ? r->lease_ms : 0), "ended",
                   output_json_instant(r->ended_ms), "expires", output_json_instant(done ? r->expires_ms : 0),
                   "fingerprint_version", (int)r->fingerprint.version, "fingerprint",
@@ -141,7 +141,7 @@ static int show_times(const struct record *r, int64_t now_ms)
 {
     int rc = instant("claimed", r->claimed_ms, now_ms);
     if (rc == 0 && r->state == RECORD_RUNNING) {
-        rc = instant("lease ends", r->lease_ms, now_ms);
+        rc = instant("lease until", r->lease_ms, now_ms);
     }
     if (rc == 0 && r->state != RECORD_RUNNING && r->ended_ms > 0) {
         rc = instant("ended", r->ended_ms, now_ms);

@@ -329,7 +329,7 @@ def test_list_as_json_is_one_object_a_line_in_order_of_claims(store):
     assert (done["state"], done["status"], done["kept"], done["body_bytes"]) == ("done", 201, True, 8)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", done["expires"])
     assert by_key["large-000001"]["kept"] is False
-    assert by_key["running-000001"]["lease_ends"] is not None and by_key["running-000001"]["status"] is None
+    assert by_key["running-000001"]["lease_until"] is not None and by_key["running-000001"]["status"] is None
     assert by_key["lapsed-000001"]["state"] == "unknown"
 
 

@@ -509,7 +509,7 @@ def test_a_claim_is_renewed_while_the_command_runs(place):
 
     def lease_end():
         done = subprocess.run(["hapax", "keys", "show", "--json", "run", "k"], env=place.env, capture_output=True, check=True)
-        return json.loads(done.stdout)["lease_ends"]
+        return json.loads(done.stdout)["lease_until"]
 
     at_first = lease_end()
     wait_until(lambda: lease_end() > at_first, "the claim is renewed")
