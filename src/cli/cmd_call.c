@@ -160,10 +160,6 @@ static int say_error(const struct cli_args *args, const char *store, const hapax
     case HAPAX_E_MISSING:
     case HAPAX_E_LIMIT:
         return output_usage(args->command, "%s", err->message);
-    case HAPAX_E_MEMORY:
-    case HAPAX_E_SYSTEM: /* at any time, after an attempt, too */
-        (void)output_error(args->command, err);
-        return CLI_TRY_LATER;
     default:
         return home_store_error(args, store, err);
     }
