@@ -224,6 +224,7 @@ struct faulty {
     void (*at)(void *ctx, enum faulty_point point); /* NULL: nobody looks */
     void *at_ctx;
     int apply_code;  /* returned by apply() instead of doing anything; 0: works */
+    int house_code;  /* the same of sweep() and abandon() */
     int guilty_code; /* not 0: of a batch with an op on one of `guilty` */
     struct identity guilty[3];
     int write_code;       /* of register_owner(): the probe */
@@ -240,6 +241,7 @@ struct faulty {
     size_t sweep_rows_seen;
     size_t abandons;
     bool abandon_skips; /* as where all records are locked by others */
+    bool loses_answers; /* what a claim finds comes without its answer */
 };
 
 static UNUSED struct faulty *faulty_of(struct store *s)
@@ -277,6 +279,10 @@ static UNUSED int faulty_apply(struct store *s, struct store_op *const *ops, siz
     int code = store_apply(f->inner, ops, n, now_ms + f->clock_ahead_ms, err);
     for (size_t i = 0; i < n; i++) {
         ops[i]->decided_ms = f->clock_ahead_ms != 0 ? now_ms + f->clock_ahead_ms : 0;
+        if (f->loses_answers && ops[i]->kind == STORE_CLAIM) {
+            answer_drop(ops[i]->answer);
+            ops[i]->answer = NULL;
+        }
     }
     faulty_reach(f, FAULTY_AFTER_APPLY);
     return code;
@@ -289,6 +295,9 @@ static UNUSED int faulty_sweep(struct store *s, int64_t now_ms, uint32_t rows_ma
     faulty_reach(f, FAULTY_BEFORE_SWEEP);
     f->sweeps++;
     f->sweep_rows_seen = rows_max;
+    if (f->house_code != 0) {
+        return error_set(err, f->house_code, 0, "the test's store can't be swept");
+    }
     return f->inner->backend->sweep(f->inner, now_ms + f->clock_ahead_ms, rows_max, removed, err);
 }
 
@@ -297,6 +306,9 @@ static UNUSED int faulty_abandon(struct store *s, uint64_t owner, int64_t now_ms
 {
     struct faulty *f = faulty_of(s);
     f->abandons++;
+    if (f->house_code != 0) {
+        return error_set(err, f->house_code, 0, "the test's store abandons nothing");
+    }
     if (f->abandon_skips) {
         *changed = 0;
         return 0;

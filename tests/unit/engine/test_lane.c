@@ -156,6 +156,7 @@ static void duplicates_of_a_failed_batch_fail_with_their_first(void **state)
     for (size_t i = 0; i < 3; i++) {
         assert_code(&a[i], HAPAX_E_STORE);
     }
+    assert_int_equal(f->applies, 1); /* and do not ask each for itself */
     f->apply_code = 0;
     sim_claim(&s, "k", "body");
     engine_close(s.engine);
@@ -373,6 +374,11 @@ static void running_claims_are_bounded(void **state)
     engine_close(s.engine);
 }
 
+static void count_port_wake(void *ctx)
+{
+    ++*(int *)ctx;
+}
+
 static void a_batch_is_bounded_and_carries_what_was_queued(void **state)
 {
     (void)state;
@@ -399,6 +405,37 @@ static void a_batch_is_bounded_and_carries_what_was_queued(void **state)
     free(keys);
     free(a);
     engine_close(s.engine);
+}
+
+static void a_turn_may_answer_to_any_number_of_ports(void **state)
+{
+    (void)state;
+    enum { PORTS = LANE_PORTS_MAX + 6 };
+    static struct port {
+        struct engine_port port;
+        int wakes;
+        char key[16];
+        struct asked asked;
+    } ports[PORTS];
+    struct sim s;
+    sim_open_with(&s, (struct engine_options){.lanes = 1});
+    for (size_t i = 0; i < PORTS; i++) {
+        struct port *p = &ports[i];
+        engine_port_init(&p->port, count_port_wake, &p->wakes);
+        snprintf(p->key, sizeof p->key, "k%zu", i);
+        make_begin(&p->asked, p->key, "body", 0)->op.port = &p->port;
+        sim_submit(&s, &p->asked);
+    }
+    lane_turn(engine_lane(s.engine, 0), s.now);
+    for (size_t i = 0; i < PORTS; i++) {
+        assert_int_equal(engine_port_drain(&ports[i].port), 1);
+        assert_verdict(&ports[i].asked, VERDICT_FRESH);
+        assert_int_equal(ports[i].wakes, 1);
+    }
+    engine_close(s.engine);
+    for (size_t i = 0; i < PORTS; i++) {
+        engine_port_destroy(&ports[i].port);
+    }
 }
 
 static void bad_ops_are_refused_at_submit(void **state)
@@ -602,12 +639,55 @@ static void a_failing_store_fails_the_batch_and_nothing_else(void **state)
     assert_code(&c, HAPAX_E_STORE_FULL);
     answer_drop(c.op.answer);
     assert_int_equal(b.done, 0); /* the claim is as it was */
+    struct engine_stats stats;
+    engine_stats(s.engine, &stats);
+    assert_int_equal(stats.store_errors, 2);
     f->apply_code = 0;
     sim_complete(&s, "k", fence, "answer");
     assert_verdict(&b, VERDICT_ATTACHED);
     take_answer_text(&b, "answer");
     assert_true(engine_store_ok(s.engine, &err));
     sim_claim(&s, "new", "body"); /* the failed one had claimed nothing */
+    engine_close(s.engine);
+}
+
+/* A full disk can still be read. */
+static void a_store_that_only_answers_is_still_one_that_fails(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open_with(&s, (struct engine_options){.cache_off = true});
+    struct faulty *f = sim_wrap_store(&s);
+    sim_complete(&s, "k", sim_claim(&s, "k", "body"), "answer");
+    f->apply_code = f->write_code = HAPAX_E_STORE_FULL;
+    struct asked a;
+    sim_do(&s, make_begin(&a, "new", "body", 0));
+    assert_code(&a, HAPAX_E_STORE_FULL);
+    assert_false(engine_store_ok(s.engine, NULL));
+    f->apply_code = 0;
+    sim_do(&s, make_op(&a, ENGINE_LOOKUP, "k"));
+    assert_code(&a, 0);
+    take_answer_text(&a, "answer");
+    assert_false(engine_store_ok(s.engine, NULL));
+    sim_do(&s, make_begin(&a, "k", "body", 0)); /* nothing to write for a replay */
+    assert_verdict(&a, VERDICT_REPLAY);
+    take_answer_text(&a, "answer");
+    assert_false(engine_store_ok(s.engine, NULL));
+    engine_close(s.engine);
+}
+
+static void a_record_without_its_answer_is_damage_and_no_replay(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open_with(&s, (struct engine_options){.cache_off = true});
+    struct faulty *f = sim_wrap_store(&s);
+    sim_complete(&s, "k", sim_claim(&s, "k", "body"), "answer");
+    f->loses_answers = true;
+    struct asked a;
+    sim_do(&s, make_begin(&a, "k", "body", 0));
+    assert_code(&a, HAPAX_E_STORE_CORRUPT);
+    assert_null(a.op.answer);
     engine_close(s.engine);
 }
 
@@ -733,6 +813,10 @@ static void replays_come_from_memory_until_they_expire(void **state)
     assert_int_equal(f->applies, before);
     sim_pass(&s, 1);
     sim_claim(&s, "k", "body"); /* expired: absent */
+    struct engine_stats stats;
+    engine_stats(s.engine, &stats);
+    assert_int_equal(stats.cache_hits, 1);
+    assert_int_equal(stats.cache_misses, 2); /* the two claims */
     engine_close(s.engine);
 }
 
@@ -796,6 +880,32 @@ static void forgetting_elsewhere_reaches_the_cache_within_a_second(void **state)
     assert_code(&a, 0);
     sim_pass(&s, 1000);
     sim_claim(&s, "k", "body");
+    engine_close(s.engine);
+    engine_close(t.engine);
+}
+
+static void the_cache_is_emptied_once_for_one_change(void **state)
+{
+    (void)state;
+    struct sim s;
+    struct sim t;
+    sim_open_with(&s, (struct engine_options){.store_uri = "memory:one-change", .lanes = 1});
+    sim_open_with(&t, (struct engine_options){.store_uri = "memory:one-change"});
+    struct faulty *f = sim_wrap_store(&s);
+    sim_complete(&s, "k", sim_claim(&s, "k", "body"), "answer");
+    sim_complete(&t, "other", sim_claim(&t, "other", "body"), "answer");
+    struct asked a;
+    sim_do(&t, make_op(&a, ENGINE_FORGET, "other"));
+    assert_code(&a, 0);
+    size_t before = f->claims;
+    for (int i = 0; i < 3; i++) {
+        sim_pass(&s, LANE_GENERATION_MS);
+        sim_do(&s, make_begin(&a, "k", "body", 0));
+        assert_verdict(&a, VERDICT_REPLAY);
+        take_answer_text(&a, "answer");
+    }
+    assert_int_equal(f->generations, 3);
+    assert_int_equal(f->claims, before + 1);
     engine_close(s.engine);
     engine_close(t.engine);
 }
@@ -1057,6 +1167,93 @@ static void a_waiter_for_a_foreign_run_is_not_told_old_knowledge_when_its_time_i
     pair_close(&p);
 }
 
+static void what_nobody_waits_for_any_more_is_not_polled(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct faulty *f = pair_open_counted(&p, "memory:foreign-ended");
+    sim_claim(&p.there, "k", "body");
+    struct asked a;
+    sim_do(&p.here, make_begin(&a, "k", "body", 100));
+    sim_pass(&p.here, 99);
+    f->apply_code = f->write_code = HAPAX_E_STORE;
+    sim_pass(&p.here, 1000);
+    assert_code(&a, HAPAX_E_STORE);
+    f->apply_code = f->write_code = 0;
+    size_t before = f->lookups;
+    sim_pass(&p.here, 2000);
+    assert_int_equal(f->lookups, before);
+    pair_close(&p);
+}
+
+static void a_foreign_run_that_nobody_may_wait_for_is_not_polled(void **state)
+{
+    (void)state;
+    struct pair p;
+    sim_open_with(&p.here, (struct engine_options){
+                               .store_uri = "memory:foreign-no-room", .lanes = 1, .waiters_max = 1});
+    sim_open_with(&p.there, (struct engine_options){.store_uri = "memory:foreign-no-room"});
+    struct faulty *f = sim_wrap_store(&p.here);
+    sim_claim(&p.here, "own", "body");
+    struct asked waiter;
+    sim_do(&p.here, make_begin(&waiter, "own", "body", 60000)); /* in the only place */
+    sim_claim(&p.there, "k", "body");
+    struct asked a;
+    sim_do(&p.here, make_begin(&a, "k", "body", 10000));
+    assert_verdict(&a, VERDICT_IN_PROGRESS);
+    size_t before = f->lookups;
+    sim_pass(&p.here, 1000);
+    assert_int_equal(f->lookups, before);
+    pair_close(&p);
+    assert_code(&waiter, HAPAX_E_CLOSED);
+}
+
+static void an_answer_of_another_process_is_kept_in_memory_too(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct faulty *f = pair_open_counted(&p, "memory:foreign-cached");
+    struct asked a;
+    sim_complete(&p.there, "read", sim_claim(&p.there, "read", "body"), "answer");
+    sim_do(&p.here, make_begin(&a, "read", "body", 0));
+    assert_verdict(&a, VERDICT_REPLAY);
+    take_answer_text(&a, "answer");
+    struct fence fence = sim_claim(&p.there, "polled", "body");
+    sim_do(&p.here, make_begin(&a, "polled", "body", 10000));
+    sim_complete(&p.there, "polled", fence, "answer");
+    sim_pass(&p.here, LANE_POLL_MS_MAX);
+    assert_verdict(&a, VERDICT_ATTACHED);
+    take_answer_text(&a, "answer");
+
+    static const char *const keys[] = {"read", "polled"};
+    size_t before = f->claims;
+    for (int i = 0; i < 2; i++) {
+        sim_do(&p.here, make_begin(&a, keys[i], "body", 0));
+        assert_verdict(&a, VERDICT_REPLAY);
+        take_answer_text(&a, "answer");
+    }
+    assert_int_equal(f->claims, before);
+    pair_close(&p);
+}
+
+static void a_run_begun_anew_elsewhere_is_told_as_the_new_one(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_open(&p, "memory:foreign-new-fence");
+    struct fence fence = sim_claim(&p.there, "k", "body");
+    struct asked waiter;
+    struct asked a;
+    sim_do(&p.here, make_begin(&waiter, "k", "body", 60000));
+    sim_do(&p.there, make_fenced(&a, ENGINE_RELEASE, "k", fence));
+    fence = sim_claim(&p.there, "k", "body");
+    sim_do(&p.here, make_begin(&a, "k", "body", 0)); /* before the next poll */
+    assert_verdict(&a, VERDICT_IN_PROGRESS);
+    assert_true(fence_equal(a.op.record.fence, fence));
+    pair_close(&p);
+    assert_code(&waiter, HAPAX_E_CLOSED);
+}
+
 static void a_waiter_for_a_foreign_run_takes_over_when_it_is_released(void **state)
 {
     (void)state;
@@ -1205,6 +1402,7 @@ int main(void)
         cmocka_unit_test(a_full_queue_refuses_and_never_calls_back),
         cmocka_unit_test(running_claims_are_bounded),
         cmocka_unit_test(a_batch_is_bounded_and_carries_what_was_queued),
+        cmocka_unit_test(a_turn_may_answer_to_any_number_of_ports),
         cmocka_unit_test(bad_ops_are_refused_at_submit),
         cmocka_unit_test(a_silent_claim_is_unknown_when_its_lease_is_over),
         cmocka_unit_test(a_heartbeat_keeps_a_claim_until_it_ends),
@@ -1214,6 +1412,8 @@ int main(void)
         cmocka_unit_test(waiters_of_a_claim_that_turns_out_lost_ask_the_store),
         cmocka_unit_test(extend_moves_the_end_of_a_lease),
         cmocka_unit_test(a_failing_store_fails_the_batch_and_nothing_else),
+        cmocka_unit_test(a_store_that_only_answers_is_still_one_that_fails),
+        cmocka_unit_test(a_record_without_its_answer_is_damage_and_no_replay),
         cmocka_unit_test(a_store_that_was_down_is_found_again_without_traffic),
         cmocka_unit_test(a_probe_that_breaks_off_leaves_no_claim_without_its_owner),
         cmocka_unit_test(only_the_op_on_a_damaged_record_fails),
@@ -1223,6 +1423,7 @@ int main(void)
         cmocka_unit_test(the_cache_is_bounded_by_bytes),
         cmocka_unit_test(forgetting_reaches_this_engines_cache_at_once),
         cmocka_unit_test(forgetting_elsewhere_reaches_the_cache_within_a_second),
+        cmocka_unit_test(the_cache_is_emptied_once_for_one_change),
         cmocka_unit_test(a_new_key_does_not_wait_for_the_caches_freshness),
         cmocka_unit_test(the_cache_keeps_an_answer_for_as_long_as_the_stores_clock_says),
         cmocka_unit_test(an_unreadable_generation_empties_the_cache),
@@ -1231,6 +1432,10 @@ int main(void)
         cmocka_unit_test(many_foreign_runs_share_their_polls),
         cmocka_unit_test(a_waiter_for_a_foreign_run_is_not_told_old_knowledge_when_its_time_is_over),
         cmocka_unit_test(polls_of_a_store_that_is_down_are_seldom),
+        cmocka_unit_test(what_nobody_waits_for_any_more_is_not_polled),
+        cmocka_unit_test(a_foreign_run_that_nobody_may_wait_for_is_not_polled),
+        cmocka_unit_test(an_answer_of_another_process_is_kept_in_memory_too),
+        cmocka_unit_test(a_run_begun_anew_elsewhere_is_told_as_the_new_one),
         cmocka_unit_test(a_waiter_for_a_foreign_run_takes_over_when_it_is_released),
         cmocka_unit_test(a_key_released_elsewhere_and_used_anew_for_other_content_is_a_mismatch),
         cmocka_unit_test(a_wait_for_a_foreign_run_ends_with_its_time_or_the_lease),

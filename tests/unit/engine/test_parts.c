@@ -249,6 +249,7 @@ static void another_boot_of_a_known_machine_is_dead(void **state)
     bool machine_known = strstr(self.text, "machine=- ") == NULL;
     assert_int_equal(judge_with(self.text, "boot=", "anotherboot"),
                      machine_known ? OWNER_DEAD : OWNER_UNSURE);
+    assert_int_equal(judge_with(self.text, "boot=", "-"), OWNER_UNSURE); /* which one, nobody knows */
     /* Where others may come from other hosts, this may be one made from the same image: same names, same pid. */
     char changed[512];
     with_part(changed, sizeof changed, self.text, "boot=", "anotherboot");
@@ -285,6 +286,89 @@ static void a_killed_process_is_dead_even_before_its_parent_has_noticed(void **s
     close(ends[1]);
 }
 
+static void a_process_that_may_not_be_signalled_is_not_dead(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("needs root: nobody else can become another user\n");
+        skip();
+    }
+    struct owner_self self;
+    owner_enter(&self, 1);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (setgid(65534) != 0 || setuid(65534) != 0) {
+            _exit(2);
+        }
+        _exit(owner_judge(self.text, true) == OWNER_DEAD);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    owner_leave(&self);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void *pause_for_ever(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        pause();
+    }
+    return NULL;
+}
+
+/* The state of a process as ps shows it. */
+static char process_state(pid_t pid)
+{
+    char path[64];
+    char text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f != NULL) {
+        fclose(f);
+    }
+    text[n] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end != NULL && name_end[1] == ' ' ? name_end[2] : '?';
+}
+
+/* It looks like a zombie, and works. */
+static void a_process_whose_first_thread_has_ended_is_alive(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        static struct owner_self self;
+        pthread_t thread;
+        owner_enter(&self, 1);
+        if (pthread_create(&thread, NULL, pause_for_ever, NULL) != 0 ||
+            write(ends[1], self.text, sizeof self.text) != sizeof self.text) {
+            _exit(1);
+        }
+        pthread_exit(NULL);
+    }
+    char text[OWNER_TEXT_MAX];
+    ssize_t got = read(ends[0], text, sizeof text);
+    char seen = '?';
+    for (int ms = 0; ms < 60000 && (seen = process_state(child)) != 'Z'; ms++) {
+        usleep(1000);
+    }
+    enum owner_verdict verdict = owner_judge(text, true);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(got, sizeof text);
+    assert_int_equal(seen, 'Z');
+    assert_int_equal(verdict, OWNER_ALIVE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +380,8 @@ int main(void)
         cmocka_unit_test(an_owner_is_dead_only_when_that_is_certain),
         cmocka_unit_test(another_boot_of_a_known_machine_is_dead),
         cmocka_unit_test(a_killed_process_is_dead_even_before_its_parent_has_noticed),
+        cmocka_unit_test(a_process_that_may_not_be_signalled_is_not_dead),
+        cmocka_unit_test(a_process_whose_first_thread_has_ended_is_alive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
