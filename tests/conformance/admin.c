@@ -352,6 +352,12 @@ static void the_generation_changes_with_resolve_and_forget_only(void **state)
     do_op(w->s, &forget, T0);
     assert_int_not_equal(generation_of(second), g);
     g = generation_of(second);
+    completed(w->s, "in a batch", claimed(w->s, "in a batch", T0), T0);
+    assert_int_equal(generation_of(second), g);
+    struct store_op batch[] = {op_plain(STORE_FORGET, "in a batch"), op_plain(STORE_LOOKUP, "another")};
+    do_ops(w->s, batch, 2, T0);
+    assert_int_not_equal(generation_of(second), g);
+    g = generation_of(second);
     claimed(w->s, "u", T0);
     struct store_op resolve = op_plain(STORE_RESOLVE, "u");
     do_op(w->s, &resolve, T0 + LEASE);

@@ -215,6 +215,14 @@ static void a_record_that_ends_after_its_ttl_is_kept_for_a_ttl_from_then(void **
     assert_int_equal(resolve.found.expires_ms, T0 + 4 * TTL);
     assert_int_equal(looked_up(w->s, "k", T0 + 4 * TTL - 1).state, RECORD_DONE);
     assert_int_equal(looked_up(w->s, "k", T0 + 4 * TTL).state, RECORD_ABSENT);
+
+    f = claimed(w->s, "at its end", T0);
+    lose = op_fenced(STORE_LOSE, "at its end", f);
+    do_op(w->s, &lose, T0 + 1);
+    resolve = op_plain(STORE_RESOLVE, "at its end");
+    resolve.answer = small_answer();
+    do_op(w->s, &resolve, T0 + TTL);
+    assert_int_equal(looked_up(w->s, "at its end", T0 + TTL).state, RECORD_DONE);
 }
 
 static void a_finding_about_an_older_claim_changes_nothing(void **state)

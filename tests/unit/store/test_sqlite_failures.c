@@ -106,10 +106,13 @@ static void a_record_that_makes_no_sense_is_an_error_of_its_batch_only(void **st
 {
     static const char *const damages[] = {
         "UPDATE ended SET state = 9",
+        "UPDATE ended SET state = 0",
         "UPDATE ended SET state = 1",
         "UPDATE ended SET digest = x'0102'",
         "UPDATE ended SET digest = zeroblob(16)",
+        "UPDATE ended SET digest = CAST(digest || x'00' AS BLOB)",
         "UPDATE ended SET fingerprint = zeroblob(15)",
+        "UPDATE ended SET fingerprint = zeroblob(17)",
         "UPDATE ended SET fingerprint = NULL",
         "UPDATE ended SET fingerprint_version = 256",
         "UPDATE ended SET attempt = 0",
@@ -120,6 +123,9 @@ static void a_record_that_makes_no_sense_is_an_error_of_its_batch_only(void **st
         "UPDATE ended SET kept = 2",
         "UPDATE ended SET head = zeroblob(70000)",
         "DELETE FROM ended",
+        "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = rtrim(sql, ' STRICT') WHERE name = "
+        "'ended';"
+        "PRAGMA writable_schema = RESET; UPDATE ended SET head = 'text'",
     };
     const struct files *f = *state;
     struct store *s = opened(f, 0);
@@ -187,6 +193,29 @@ static void a_lock_is_waited_for_however_long_the_caller_allows(void **state)
     assert_int_equal(pthread_create(&holder, NULL, let_go, db), 0);
     assert_int_equal(claim(s, "k", NULL), 0);
     pthread_join(holder, NULL);
+    sqlite3_close(db);
+    store_close(s);
+}
+
+static int64_t mono_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
+}
+
+static void each_wait_for_a_lock_has_its_whole_time(void **state)
+{
+    enum { BUSY_MS = 50 };
+    const struct files *f = *state;
+    struct store *s = opened(f, BUSY_MS);
+    sqlite3 *db = other(f->path);
+    sql(db, "BEGIN IMMEDIATE");
+    for (int i = 0; i < 2; i++) {
+        int64_t start = mono_ms();
+        assert_int_equal(claim(s, "k", NULL), HAPAX_E_STORE);
+        assert_true(mono_ms() - start >= BUSY_MS - 1); /* both are rounded down */
+    }
     sqlite3_close(db);
     store_close(s);
 }
@@ -272,6 +301,42 @@ static void a_full_disk_is_told_apart_and_recovered_from(void **state)
     store_close(s);
 }
 
+static void a_serial_that_leaves_none_to_follow_is_damage(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    sql_at(f->path, "UPDATE meta SET value = 9223372036854775807 WHERE name = 'serial_floor'");
+    assert_int_equal(claim(s, "k", NULL), HAPAX_E_STORE_CORRUPT);
+    sql_at(f->path, "UPDATE meta SET value = 0 WHERE name = 'serial_floor'");
+    assert_int_equal(claim(s, "k", NULL), 0);
+    store_close(s);
+}
+
+static int refuse_rollback(void *ctx, int action, const char *what, const char *b, const char *c,
+                           const char *d)
+{
+    (void)ctx;
+    (void)b;
+    (void)c;
+    (void)d;
+    return action == SQLITE_TRANSACTION && strcmp(what, "ROLLBACK") == 0 ? SQLITE_DENY : SQLITE_OK;
+}
+
+static void a_connection_that_can_not_roll_back_is_used_no_more(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    done(s, "damaged");
+    sql_at(f->path, "UPDATE ended SET attempt = 0");
+    assert_int_equal(sqlite3_set_authorizer(sqlite_of(s)->db, refuse_rollback, NULL), SQLITE_OK);
+    struct store_op ops[] = {op_of(STORE_CLAIM, "innocent"), op_of(STORE_CLAIM, "damaged")};
+    struct store_op *list[] = {&ops[0], &ops[1]};
+    assert_int_equal(store_apply(s, list, 2, T0, NULL), HAPAX_E_STORE_CORRUPT);
+    assert_int_equal(state_of(s, "innocent"), RECORD_ABSENT);
+    assert_int_equal(claim(s, "innocent", NULL), 0);
+    store_close(s);
+}
+
 /* The same by the system's word: writes beyond the limit of a process fail. */
 static void a_file_size_limit_is_recovered_from(void **state)
 {
@@ -338,6 +403,44 @@ static void a_file_that_has_gone_is_an_error_until_it_is_back(void **state)
     struct store_op op = op_of(STORE_LOOKUP, "k2");
     assert_int_equal(apply(s, &op, NULL), 0);
     assert_int_equal(op.found.owner, owner);
+    store_close(s);
+}
+
+/* By another process, while the store is open: a copy that was put back, say. */
+static void a_file_that_was_replaced_is_the_store_from_then_on(void **state)
+{
+    const struct files *f = *state;
+    struct files put = *f;
+    snprintf(put.path, sizeof put.path, "%s/other.db", f->directory);
+    snprintf(put.uri, sizeof put.uri, "sqlite:%s", put.path);
+    struct store *s = opened(&put, 0);
+    uint64_t number = 0;
+    assert_int_equal(s->backend->register_owner(s, "a", &number, NULL), 0);
+    assert_int_equal(s->backend->register_owner(s, "b", &number, NULL), 0);
+    assert_int_equal(claim(s, "there", NULL), 0);
+    store_close(s);
+
+    s = opened(f, 0);
+    assert_int_equal(s->backend->register_owner(s, "me", &number, NULL), 0);
+    assert_int_equal(claim(s, "gone", NULL), 0);
+    static const char *const beside[] = {"-wal", "-shm"};
+    for (int i = 0; i < 2; i++) {
+        char path[160];
+        snprintf(path, sizeof path, "%s%s", f->path, beside[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rename(put.path, f->path), 0);
+    assert_int_equal(claim(s, "new", NULL), 0);
+    assert_int_equal(state_of(s, "there"), RECORD_RUNNING);
+    assert_int_equal(state_of(s, "gone"), RECORD_ABSENT);
+
+    struct store *second = opened(f, 0);
+    struct store_op op = op_of(STORE_LOOKUP, "new");
+    assert_int_equal(apply(second, &op, NULL), 0);
+    assert_int_equal(op.found.state, RECORD_RUNNING);
+    assert_int_equal(second->backend->register_owner(second, "me", &number, NULL), 0);
+    assert_int_equal(op.found.owner, number); /* known there, too: or nobody would find its claims */
+    store_close(second);
     store_close(s);
 }
 
@@ -427,6 +530,83 @@ static void the_log_stays_bounded_where_nobody_maintains(void **state)
     store_close(s);
 }
 
+/* As after hundreds of megabytes. */
+static void let_log_look_long(struct store *s)
+{
+    atomic_store(&sqlite_of(s)->log->frames, 1 << 20);
+}
+
+/* What is done while another connection copies the log. */
+struct meanwhile {
+    struct store *s;
+    bool maintains; /* else it claims */
+    int times;
+    int code;
+    int64_t took_ms;
+};
+
+static int go_on_meanwhile(void *ctx, int tries)
+{
+    struct meanwhile *m = ctx;
+    bool more = false;
+    int64_t start = mono_ms();
+    (void)tries;
+    let_log_look_long(m->s);
+    m->times++;
+    m->code = m->maintains ? m->s->backend->maintain(m->s, &more, NULL) : claim(m->s, "k", NULL);
+    m->took_ms = mono_ms() - start;
+    return 0;
+}
+
+/* That connection has the right to copy, and asks again and again for the lock that a third one has. */
+static void while_another_copies(const struct files *f, struct meanwhile *m)
+{
+    m->s = opened(f, 1);
+    assert_int_equal(claim(m->s, "before", NULL), 0);
+    sqlite3 *writer = other(f->path);
+    sqlite3 *copier = other(f->path);
+    sql(writer, "BEGIN IMMEDIATE");
+    sql(copier, "SELECT name FROM meta"); /* or it does not know yet that there is a log */
+    sqlite3_busy_handler(copier, go_on_meanwhile, m);
+    sqlite3_wal_checkpoint_v2(copier, NULL, SQLITE_CHECKPOINT_FULL, NULL, NULL);
+    assert_int_equal(m->times, 1);
+    sqlite3_close(copier);
+    sqlite3_close(writer);
+    assert_int_equal(claim(m->s, "after", NULL), 0);
+    store_close(m->s);
+}
+
+static void a_log_that_another_process_copies_is_left_to_it(void **state)
+{
+    struct meanwhile m = {.maintains = true};
+    while_another_copies(*state, &m);
+    assert_int_equal(m.code, 0);
+}
+
+/* Or it would grow for ever. Until then, or for a second. */
+static void a_commit_waits_until_a_log_past_its_bound_has_been_copied(void **state)
+{
+    struct meanwhile m = {.maintains = false};
+    while_another_copies(*state, &m);
+    assert_int_equal(m.code, HAPAX_E_STORE); /* the third one's lock */
+    assert_true(m.took_ms >= 900);
+}
+
+static void a_log_that_can_not_be_copied_is_an_error_of_maintenance(void **state)
+{
+    const struct files *f = *state;
+    struct store *s = opened(f, 0);
+    assert_int_equal(claim(s, "k", NULL), 0);
+    let_log_look_long(s);
+    bool more = false;
+    hapax_error err = {0};
+    sqlite3_interrupt(sqlite_of(s)->db);
+    assert_int_equal(s->backend->maintain(s, &more, &err), HAPAX_E_STORE);
+    assert_int_equal(err.system & 0xff, SQLITE_INTERRUPT);
+    assert_int_equal(s->backend->maintain(s, &more, &err), 0);
+    store_close(s);
+}
+
 /* Small records by the ten thousand, while another thread copies the log: what a fresh handle reads, partly from the
  * log and partly from pages just copied, is what was written. */
 static void records_are_read_whole_while_the_log_is_copied(void **state)
@@ -480,13 +660,20 @@ int main(void)
         FILE_TEST(a_record_that_makes_no_sense_is_an_error_of_its_batch_only),
         FILE_TEST(a_lock_of_another_process_is_waited_for_then_reported),
         FILE_TEST(a_lock_is_waited_for_however_long_the_caller_allows),
+        FILE_TEST(each_wait_for_a_lock_has_its_whole_time),
         FILE_TEST(a_slice_of_the_sweep_is_bounded_by_bytes_too),
         FILE_TEST(a_registration_that_fails_leaves_the_one_before),
         FILE_TEST(a_full_disk_is_told_apart_and_recovered_from),
+        FILE_TEST(a_serial_that_leaves_none_to_follow_is_damage),
+        FILE_TEST(a_connection_that_can_not_roll_back_is_used_no_more),
         FILE_TEST(a_file_size_limit_is_recovered_from),
         FILE_TEST(a_file_that_has_gone_is_an_error_until_it_is_back),
+        FILE_TEST(a_file_that_was_replaced_is_the_store_from_then_on),
         FILE_TEST(the_log_stays_bounded_under_a_writer_that_never_pauses),
         FILE_TEST(the_log_stays_bounded_where_nobody_maintains),
+        FILE_TEST(a_log_that_another_process_copies_is_left_to_it),
+        FILE_TEST(a_commit_waits_until_a_log_past_its_bound_has_been_copied),
+        FILE_TEST(a_log_that_can_not_be_copied_is_an_error_of_maintenance),
         FILE_TEST(records_are_read_whole_while_the_log_is_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
