@@ -403,6 +403,9 @@ static void ignored_form_fields_do_not_count(void **state)
                          (struct asked){.type = type, BODY("id=1")}));
     assert_false(same_by(&rule, (struct asked){.type = type, BODY("id=1&a/bc=2")},
                          (struct asked){.type = type, BODY("id=1")}));
+    /* a pointer into what a form does not have; the field of that name is ~1 */
+    assert_false(same_by(&rule, (struct asked){.type = type, BODY("id=1&x/y=2")},
+                         (struct asked){.type = type, BODY("id=1")}));
     /* the query is not part of the body */
     assert_false(same_by(&rule, (struct asked){.query = "t~=1"}, (struct asked){.query = "t~=2"}));
 }
@@ -420,6 +423,19 @@ static void ignored_multipart_fields_do_not_count(void **state)
     assert_true(same_by(&rule, a, b));
     assert_false(same_by(&rule, a, c));
     assert_false(same(a, b));
+
+    /* a part that has no name is not the one whose name is empty */
+    static const struct slice ignore_empty[] = {{"/", 1}};
+    const struct fingerprint_rule empty = {.ignore = ignore_empty, .ignore_count = 1};
+#define NAMELESS(value) "--b\r\nContent-Disposition: form-data\r\n\r\n" value "\r\n"
+    struct asked d = {.type = type, BODY(PART("", "1") PART("id", "7") "--b--")};
+    struct asked e = {.type = type, BODY(NAMELESS("1") PART("id", "7") "--b--")};
+    struct asked f = {.type = type, BODY(NAMELESS("2") PART("id", "7") "--b--")};
+    struct asked g = {.type = type, BODY(PART("id", "7") "--b--")};
+    assert_true(same_by(&empty, d, g));
+    assert_false(same_by(&empty, e, f));
+    assert_false(same_by(&empty, e, g));
+#undef NAMELESS
 #undef PART
 }
 

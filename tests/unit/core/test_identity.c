@@ -151,6 +151,9 @@ static void an_over_long_scope_or_tenant_is_refused_whole(void **state)
     /* "r r PATH -" is the path and 6 more */
     assert_int_equal(scope_make(&out, r, r, slice_of(text, LIMIT_SCOPE_BYTES_MAX - 6), SLICE_NONE), 0);
     assert_int_equal(out.len, LIMIT_SCOPE_BYTES_MAX);
+    /* what stands in front of it does not count */
+    assert_int_equal(scope_make(&out, r, r, slice_of(text, LIMIT_SCOPE_BYTES_MAX - 6), SLICE_NONE), 0);
+    assert_int_equal(out.len, 2 * LIMIT_SCOPE_BYTES_MAX);
     buf_clear(&out);
     assert_int_equal(scope_make(&out, r, r, slice_of(text, LIMIT_SCOPE_BYTES_MAX - 5), SLICE_NONE),
                      HAPAX_E_LIMIT);
