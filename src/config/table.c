@@ -183,7 +183,9 @@ static const struct field limit_fields[] = {
      .min = 64 * KIB,
      .max = 1024 * GIB,
      .meaning =
-         "Memory of all request and answer bodies that are held at once; beyond it, new requests get 503.",
+         "Memory of all request and answer bodies that are held at once; beyond it, new requests get 503. "
+         "Answers may take a quarter more, of which each operation reserves 16KiB (`keep_body`, if that is "
+         "less) before it is sent; one that needs more and finds no room is not kept.",
      .example = "256MiB"},
     {.name = "limits.waiters",
      .kind = KIND_COUNT,

@@ -14,7 +14,7 @@
 struct answer {
     _Atomic(uint32_t) references;
     uint16_t status; /* HTTP status, 0 for the library's callers */
-    bool kept;       /* false: a tombstone; the body was too large to keep */
+    bool kept;       /* false: a tombstone; the body was not kept */
     uint32_t head_bytes;
     uint64_t body_bytes; /* of the stored body; for a tombstone 0 */
     char data[];         /* head, then body */

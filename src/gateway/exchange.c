@@ -6,6 +6,7 @@
 
 enum {
     EXCHANGE_POOL_MAX = 256,
+    ANSWER_RESERVED_BYTES = 16 * 1024, /* what most answers fit into */
     EXCHANGE_BUFFER_KEPT_BYTES = 16 * 1024,
     EXCHANGE_ARENA_BYTES_MAX =
         4 * 1024 * 1024, /* key, scope, lines for the upstream: some times a head's size */
@@ -168,11 +169,11 @@ int exchange_submit(struct exchange *e)
     return rc;
 }
 
-bool exchange_account(struct exchange *e, size_t bytes)
+static bool account(struct exchange *e, uint64_t bytes, uint64_t bytes_max)
 {
     struct shared *s = e->worker->shared;
     uint64_t before = atomic_fetch_add_explicit(&s->body_bytes, bytes, memory_order_relaxed);
-    if (before + bytes > s->body_bytes_max) {
+    if (before + bytes > bytes_max) {
         atomic_fetch_sub_explicit(&s->body_bytes, bytes, memory_order_relaxed);
         return false;
     }
@@ -180,11 +181,29 @@ bool exchange_account(struct exchange *e, size_t bytes)
     return true;
 }
 
-bool intake_account(struct exchange *e, size_t bytes)
+bool exchange_account(struct exchange *e, size_t bytes)
 {
-    bool within_budget = exchange_account(e, bytes);
-    e->intake.accounted_bytes += within_budget ? bytes : 0;
+    return account(e, bytes, e->worker->shared->body_bytes_max);
+}
+
+/* Answers have a quarter more, which no request's body can take: whoever only uploads costs nobody an answer. */
+bool intake_account(struct exchange *e, uint64_t body_bytes)
+{
+    struct intake *in = &e->intake;
+    uint64_t requests_max = e->worker->shared->body_bytes_max;
+    if (body_bytes <= in->accounted_bytes) {
+        return true;
+    }
+    uint64_t more = body_bytes - in->accounted_bytes;
+    bool within_budget = account(e, more, requests_max + requests_max / 4);
+    in->accounted_bytes += within_budget ? more : 0;
     return within_budget;
+}
+
+bool intake_reserve(struct exchange *e)
+{
+    uint64_t keep_bytes = e->target->route->keep_body_bytes;
+    return intake_account(e, keep_bytes < ANSWER_RESERVED_BYTES ? keep_bytes : ANSWER_RESERVED_BYTES);
 }
 
 void intake_drop_body(struct exchange *e)

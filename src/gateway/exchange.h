@@ -26,7 +26,7 @@ struct intake {
     bool head_differs;
     bool event_stream;
     struct buf body;
-    uint64_t accounted_bytes; /* the body's part of the exchange's */
+    uint64_t accounted_bytes; /* the body's part of the exchange's; at first what is reserved for it */
     enum outcome outcome;
     bool outcome_told; /* by the upstream's own Hapax-Outcome */
     int64_t ttl_ms;    /* by Hapax-TTL; 0: the route's */
@@ -93,10 +93,14 @@ void exchange_cancel_call(struct exchange *e);
 /* Let go of upstream calls and timers: the worker is closing. Engine ops have been answered before. */
 void exchange_cancel_all(struct worker *w);
 
-/* Account for bodies in memory; false: the process-wide budget is used up. */
+/* Account for a piece of a request's body in memory; false: the process-wide budget is used up. */
 bool exchange_account(struct exchange *e, size_t bytes);
-/* The same for a piece of the intake's body; intake_drop_body() gives all of them back and frees the body. */
-bool intake_account(struct exchange *e, size_t bytes);
+/* The same for an intake's body that is about to be that long; answers have a larger budget.
+ * intake_drop_body() gives all of it back and frees the body. */
+bool intake_account(struct exchange *e, uint64_t body_bytes);
+/* Before the request is sent: room for its answer, as far as that can be known. What was got here is not refused by
+ * intake_account() later. */
+bool intake_reserve(struct exchange *e);
 void intake_drop_body(struct exchange *e);
 
 /* --- protect.c: a protected request up to its claim. --- */

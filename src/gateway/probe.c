@@ -125,7 +125,8 @@ static bool on_body(void *ctx, struct slice bytes)
 {
     struct exchange *e = ctx;
     if (e->intake.body.len <= e->target->route->keep_body_bytes && e->intake.status != 0 &&
-        (!intake_account(e, bytes.len) || buf_append_slice(&e->intake.body, bytes) != 0)) {
+        (!intake_account(e, e->intake.body.len + bytes.len) ||
+         buf_append_slice(&e->intake.body, bytes) != 0)) {
         e->intake.status = 0; /* no room for it */
     }
     return true;

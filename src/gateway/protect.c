@@ -296,8 +296,10 @@ static void replay(struct exchange *e, struct answer *a, enum marker m)
         metrics_count(e->target->metrics, METRIC_NOT_KEPT);
         reply_problem(
             e, PROBLEM_ANSWER_NOT_KEPT,
-            "This operation was carried out before; its answer was too large to keep, so it can't be "
-            "given again. original_status is the status it had.",
+            "This operation was carried out before; its answer was not kept (it was too large or a stream, "
+            "or "
+            "the gateway's memory was full), so it can't be given again. original_status is the status it "
+            "had.",
             a->status);
     } else {
         metrics_count(e->target->metrics, m == MARK_REPLAYED ? METRIC_REPLAYED : METRIC_ATTACHED);

@@ -72,6 +72,9 @@ static void reply_failure(struct exchange *e)
     static const char *const details[PROBLEM_COUNT] = {
         [PROBLEM_TOO_MANY_RUNNING] =
             "Too many operations of this route are running; try again later with the same key.",
+        [PROBLEM_OVERLOADED] =
+            "There is no memory left for its answer, so nothing was executed; try again later "
+            "with the same key.",
         [PROBLEM_STORE_UNAVAILABLE] = ("The store took longer for the claim than its lease lasts, so nothing "
                                        "was executed. Try again with "
                                        "the same key."),
@@ -104,8 +107,8 @@ static void settled(struct exchange *e, bool stale)
                                                   [SETTLE_RELEASE] = METRIC_RELEASED,
                                                   [SETTLE_FREE] = METRIC_RELEASED,
                                                   [SETTLE_LOSE] = METRIC_UNKNOWN};
-    metrics_count(e->target->metrics,
-                  e->failure == PROBLEM_TOO_MANY_RUNNING ? METRIC_OVERLOADED : counted[e->settle]);
+    bool overloaded = e->failure == PROBLEM_TOO_MANY_RUNNING || e->failure == PROBLEM_OVERLOADED;
+    metrics_count(e->target->metrics, overloaded ? METRIC_OVERLOADED : counted[e->settle]);
     if (e->stream_wanted) {
         start_stream(e);
     } else if (e->failure != PROBLEM_COUNT) {

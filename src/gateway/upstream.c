@@ -309,7 +309,7 @@ static bool on_body(void *ctx, struct slice bytes)
     if (in->status == 0 || in->outcome == OUTCOME_UNKNOWN) {
         return true; /* this body goes nowhere */
     }
-    bool within_budget = intake_account(e, bytes.len);
+    bool within_budget = intake_account(e, in->body.len + bytes.len);
     if (buf_append_slice(&in->body, bytes) != 0) {
         in->status = 0; /* no memory for an answer that should have been kept */
         return true;
@@ -349,6 +349,10 @@ void upstream_start(struct exchange *e, uint32_t attempt)
     hapax_error err = {0};
     intake_reset(e);
     int rc = upstream_headers(e, attempt, &headers, &n);
+    if (!intake_reserve(e)) {
+        settle_unsent(e, PROBLEM_OVERLOADED); /* once it is sent, its answer must be kept */
+        return;
+    }
     rc = rc != 0 ? rc : upstream_target(e, &target);
     if (rc == 0) {
         /* The claim's first lease: what waits longer for a connection may have lost it. */

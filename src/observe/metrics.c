@@ -153,7 +153,8 @@ int metrics_text(struct buf *buf, const struct metrics_process *p)
     engine_numbers(out, p->engine);
     single(out, "hapax_store_up", "gauge", "1 while the store can be used.", p->store_ok ? 1 : 0);
     single(out, "hapax_connections", "gauge", "Open client connections.", p->connections);
-    single(out, "hapax_body_bytes", "gauge", "Request and answer bodies in memory.", p->body_bytes);
+    single(out, "hapax_body_bytes", "gauge",
+           "Request and answer bodies in memory, with what is reserved for answers.", p->body_bytes);
     single(out, "hapax_reloads_total", "counter", "Configurations taken over.", p->reloads);
     single(out, "hapax_reload_failures_total", "counter", "Configurations refused at a reload.",
            p->reload_failures);

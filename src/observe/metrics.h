@@ -24,7 +24,7 @@
     X(RELEASED, "released", "certainly not executed; the key is free again")                                 \
     X(UNKNOWN, "unknown", "sent, and nobody can tell whether it was executed")                               \
     X(HELD, "held", "refused because an earlier outcome is unknown (409)")                                   \
-    X(NOT_KEPT, "not_kept", "done before, but the answer was too large to keep (409)")                       \
+    X(NOT_KEPT, "not_kept", "done before, but the answer was not kept (409)")                                \
     X(STALE, "stale", "carried out, but the claim had been lost meanwhile")                                  \
     X(UNPROTECTED, "unprotected", "passed on without protection, not for lack of a key")                     \
     X(REJECTED, "rejected", "refused before any claim: malformed, too large, too late")                      \

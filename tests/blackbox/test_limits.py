@@ -289,6 +289,42 @@ def test_answers_past_the_memory_limit_still_reach_their_clients(start, upstream
     wait_until(lambda: gateway.metric("hapax_body_bytes") == 0, "nothing is kept")
 
 
+def fill_with_an_unfinished_upload(gateway, size):
+    connection = gateway.connect()
+    connection.send(request_bytes("POST", "/orders", keyed("unfinished", ("Content-Length", str(size + 1))), b"x" * size))
+    wait_until(lambda: gateway.metric("hapax_body_bytes") == size, "the request bodies' part is full")
+    return connection
+
+
+@pytest.mark.parametrize("answer_bytes", [20, 60_000], ids=["small", "larger"])
+def test_clients_that_only_upload_cost_nobody_an_answer(start, upstream, answer_bytes):
+    gateway = start(config_for(upstream, limits="{body_memory: 256KiB}", body_size="256KiB"))
+    upstream.answer = Answer(201, [], b"a" * answer_bytes)
+    with fill_with_an_unfinished_upload(gateway, (256 << 10) - 1):
+        assert gateway.post("/orders", "k", body=b"").marker == "executed"
+        again = gateway.post("/orders", "k", body=b"")
+    assert (again.status, again.marker, len(again.body)) == (201, "replayed", answer_bytes)
+    assert len(upstream.effects()) == 1
+
+
+def test_what_finds_no_room_for_its_answer_is_not_sent(start, upstream):
+    gateway = start(config_for(upstream, limits="{body_memory: 64KiB}", body_size="64KiB"))
+    release = threading.Event()
+    upstream.answer = Answer(wait=release)
+    asked = [in_background(gateway.post, "/orders", f"k-{i}", b"") for i in range(5)]  # 16 KiB each: 64 and a quarter
+    wait_until(lambda: len(upstream.effects()) == 5, "they run")
+    refused = gateway.post("/orders", "one-more", b"")
+    assert (refused.status, refused.problem, refused.marker) == (503, "overloaded", "rejected")
+    assert gateway.operation(SCOPE, "one-more").status == 404
+    release.set()
+    for thread, _ in asked:
+        thread.join()
+    assert {found[0].marker for _, found in asked} == {"executed"}
+    wait_until(lambda: gateway.metric("hapax_body_bytes") == 0, "nothing is reserved any more")
+    assert gateway.post("/orders", "one-more", b"").marker == "executed"
+    assert gateway.metric("hapax_requests_total", route="orders", outcome="overloaded") == 1
+
+
 # --- Expectations, upgrades ------------------------------------------------------------------------
 
 EXPECT = ("Expect", "100-continue")
