@@ -433,8 +433,8 @@ static const struct field upstream_fields[] = {
      .min = 10,
      .max = DAY,
      .meaning = "For protected requests: from sending to the end of the upstream's answer, or to where it "
-                "goes on as a "
-                "stream. After it the outcome is unknown.",
+                "goes on as a stream. After it the outcome is unknown. A request that waits that long for a "
+                "connection, or until its lease ends, is not sent.",
      .example = "60s"},
     {.name = "connect_timeout",
      .kind = KIND_DURATION,

@@ -355,8 +355,11 @@ void upstream_start(struct exchange *e, uint32_t attempt)
     }
     rc = rc != 0 ? rc : upstream_target(e, &target);
     if (rc == 0) {
-        /* The claim's first lease: what waits longer for a connection may have lost it. */
+        /* The claim's first lease: what waits longer for a connection may have lost it. Nor may the wait use up the
+         * upstream's time: that would make unknown what it carries out well within it. */
+        int64_t timeout_ms = e->target->route->timeout_ms;
         int64_t lease_ms = e->lease_until_mono_ms - clock_mono_ms();
+        int64_t wait_ms = lease_ms < timeout_ms ? lease_ms : timeout_ms;
         struct http_call_options o = {
             .method = e->request.method,
             .target = target,
@@ -364,8 +367,8 @@ void upstream_start(struct exchange *e, uint32_t attempt)
             .header_count = n,
             .body = buf_slice(&e->body),
             .body_length = (int64_t)e->body.len,
-            .send_within_ms = lease_ms > 0 ? lease_ms : 1,
-            .timeout_ms = e->target->route->timeout_ms,
+            .send_within_ms = wait_ms > 0 ? wait_ms : 1,
+            .answer_within_ms = timeout_ms,
             .head_bytes_max = LIMIT_ANSWER_HEAD_BYTES_MAX,
         };
         e->intake.started_us = clock_mono_us();

@@ -69,6 +69,8 @@ struct http_call_options {
     /* Not begun to be sent within this time, it never is: CALL_NOT_SENT. For who loses the right to send it. 0: none */
     int64_t send_within_ms;
     int64_t timeout_ms; /* from start to the end of the answer, waiting for a connection included; 0: none */
+    /* From the moment a byte may have left to the end of the answer; 0: none. What waited before does not count. */
+    int64_t answer_within_ms;
     /* Longest time without a byte in either direction once the request is on its way; 0: none. It stands
      * still while the caller has paused the call or owes it more of a streamed body. With a slow upload it may be
      * noticed up to one silence_ms late, never early. */
@@ -98,7 +100,8 @@ int http_call_start(struct http_call **out, struct http_client *c, struct http_o
 bool http_call_write(struct http_call *call, struct slice bytes);
 void http_call_write_end(struct http_call *call);
 void http_call_resume(struct http_call *call);
-/* From now on only silence ends it (0: nothing does), however long it takes: what was a call became a stream. */
+/* After its on_head: from now on only silence ends it (0: nothing does), however long it takes: what was a call became
+ * a stream. */
 void http_call_unlimit(struct http_call *call, int64_t silence_ms);
 /* Break it off; no call-back runs any more; the call is freed. Nothing happens when called inside its on_done. */
 void http_call_cancel(struct http_call *call);

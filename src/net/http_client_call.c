@@ -57,7 +57,7 @@ static int check_body(struct http_call *call, const struct http_call_options *o,
 {
     int64_t length = o->stream ? o->body_length : (int64_t)o->body.len;
     if (length < -1 || (o->body.len > 0 && o->body.ptr == NULL) || o->timeout_ms < 0 || o->silence_ms < 0 ||
-        o->send_within_ms < 0) {
+        o->send_within_ms < 0 || o->answer_within_ms < 0) {
         return error_set(err, HAPAX_E_ARGUMENT, 0, "a length or time of the call is out of range");
     }
     if (call->is_head && length != 0) {
@@ -178,10 +178,23 @@ int call_describe(struct http_call *call, const struct http_origin *origin, cons
     rc = rc != 0 ? rc : write_head(call, origin, o, err);
     call->head_bytes_max = o->head_bytes_max;
     call->silence_ms = o->silence_ms;
+    call->answer_within_ms = o->answer_within_ms;
     call->send_by_ms = o->send_within_ms > 0 ? client_now_ms(call->client) + o->send_within_ms : 0;
     call->send_by_mono_ms = clock_mono_ms() + o->send_within_ms;
     call->expires_ms = o->timeout_ms > 0 ? client_now_ms(call->client) + o->timeout_ms : 0;
     return rc;
+}
+
+void call_sent(struct http_call *call)
+{
+    int64_t due = client_now_ms(call->client) + call->answer_within_ms;
+    bool limits = !call->sent && call->answer_within_ms > 0;
+    call->sent = true;
+    if (limits && (call->expires_ms == 0 || due < call->expires_ms)) {
+        call->expires_ms = due;
+        client_clock_by(call->client, due);
+    }
+    call_heard(call);
 }
 
 /* --- The streamed body. --- */

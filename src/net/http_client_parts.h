@@ -159,8 +159,9 @@ struct http_call {
     bool paused;
     const char *reason; /* of ERRAND_FAILED; static text */
 
-    int64_t expires_ms; /* 0: never */
-    int64_t send_by_ms; /* 0: never too late */
+    int64_t expires_ms;       /* 0: never */
+    int64_t answer_within_ms; /* 0: none. Runs into expires_ms once it is sent */
+    int64_t send_by_ms;       /* 0: never too late */
     int64_t
         send_by_mono_ms; /* the same by the clock that leases have; a suspended host's loop would be late */
     int64_t silence_ms;
@@ -216,6 +217,7 @@ void call_again(struct http_call *call);
 /* http_client_call.c */
 int call_describe(struct http_call *call, const struct http_origin *origin, const struct http_call_options *o,
                   hapax_error *err);
+void call_sent(struct http_call *call); /* bytes may have left: sticky, and the time for the answer begins */
 /* The caller owes it more of a streamed body, and all that there is was sent. */
 bool call_starves(const struct http_call *call);
 void call_out_taken(struct http_call *call, size_t n);

@@ -187,8 +187,7 @@ void link_write(struct link *l)
             l->write_dead = true;
             break;
         }
-        call->sent = true;
-        call_heard(call);
+        call_sent(call);
         took(l, (size_t)rc);
     }
     if (!l->closing && l->call != NULL && l->write_dead && l->call->stream) {

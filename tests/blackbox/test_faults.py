@@ -4,6 +4,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 
 import pytest
 from harness import Answer, Listener, Upstream, at_once, config_for, wait_until
@@ -321,6 +322,28 @@ def test_an_upstream_that_answers_before_the_body_is_sent_is_heard(start):
     assert gateway.post("/orders", "k", b'{"pad":"' + b"x" * 4_000_000 + b'"}').marker == "replayed"
     assert len(upstream.connections) == 1
     upstream.close()
+
+
+def test_waiting_for_a_connection_takes_nothing_of_the_time_for_the_answer(start, upstream):
+    gateway = start(config_for(upstream, threads="1", upstream_connections="1", timeout="3s"))
+    release = threading.Event()
+    upstream.answer = lambda r: Answer(wait=release) if r.method == "GET" else Answer(action="hang")
+    answers = []
+    clients = [threading.Thread(target=lambda: gateway.request("GET", "/orders")),
+               threading.Thread(target=lambda: answers.append((gateway.post("/orders", "k"), time.monotonic())))]
+    clients[0].start()
+    wait_until(upstream.effects, "the only connection is in use")
+    clients[1].start()
+    wait_until(lambda: gateway.metric("hapax_running", route="orders") == 1, "the other waits for it")
+    time.sleep(0.5)
+    released_at = time.monotonic()
+    release.set()
+    for client in clients:
+        client.join()
+    answer, answered_at = answers[0]
+    assert (answer.status, answer.problem, answer.marker) == (504, "outcome-unknown", "unknown")
+    assert answered_at - released_at >= 3.0
+    assert len(upstream.effects()) == 2
 
 
 def test_more_requests_than_upstream_connections_wait_and_are_answered(start, upstream):

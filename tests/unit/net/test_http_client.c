@@ -448,14 +448,15 @@ static void time_out_after_the_request_was_sent_is_a_time_out(void **state)
     static const char *const says[] = {"", "HTTP/1.1 200 OK\r\n",
                                        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"};
     for (size_t i = 0; i < 3; i++) {
-        for (int silence = 0; silence < 2; silence++) {
+        for (int kind = 0; kind < 3; kind++) {
             struct upstream *u = upstream_start(reads_and_says, says[i]);
             struct bench b;
             struct answer a;
             bench_open(&b, u);
             struct http_call_options o = POST_OF("x");
-            o.timeout_ms = silence ? 0 : 200;
-            o.silence_ms = silence ? 200 : 0;
+            o.timeout_ms = kind == 0 ? 200 : 0;
+            o.silence_ms = kind == 1 ? 200 : 0;
+            o.answer_within_ms = kind == 2 ? 200 : 0;
             ask(&a, &b, &o);
             assert_failed(&a, CALL_TIMEOUT);
             answer_free(&a);

@@ -141,6 +141,50 @@ static void call_that_waits_longer_than_it_may_be_sent_is_never_sent(void **stat
     upstream_stop(u);
 }
 
+static void note_the_time(struct answer *a)
+{
+    *(int64_t *)a->user = loop_mono_ms(a->bench->loop);
+}
+
+static void time_for_the_answer_begins_when_the_request_is_sent(void **state)
+{
+    (void)state;
+    struct upstream *u = upstream_start(answers_on_demand, NULL);
+    struct bench b;
+    struct answer first;
+    struct answer late;
+    struct answer given_up;
+    int64_t first_ended_ms = 0;
+    int64_t late_ended_ms = 0;
+    char url[64];
+    snprintf(url, sizeof url, "http://127.0.0.1:%u", u->port);
+    bench_open_url(&b, url, NULL, 1);
+    answer_init(&first, &b);
+    answer_init(&late, &b);
+    first.user = &first_ended_ms;
+    late.user = &late_ended_ms;
+    first.done_hook = late.done_hook = note_the_time;
+    assert_int_equal(answer_begin(&first, &POST_OF("x")), 0);
+    struct http_call_options o = POST_OF("y");
+    o.target = SLICE_LITERAL("/never");
+    o.answer_within_ms = 400;
+    assert_int_equal(answer_begin(&late, &o), 0);
+    o.send_within_ms = 300;
+    ask(&given_up, &b, &o); /* the first one holds the only connection: so long the others waited, too */
+    assert_failed(&given_up, CALL_NOT_SENT);
+    upstream_mark(u);
+    until_done(&first);
+    assert_complete(&first, 200, "ok");
+    until_done(&late);
+    assert_failed(&late, CALL_TIMEOUT);
+    assert_true(late_ended_ms - first_ended_ms >= o.answer_within_ms);
+    answer_free(&given_up);
+    answer_free(&first);
+    answer_free(&late);
+    bench_close(&b);
+    upstream_stop(u);
+}
+
 static void cancel_self(struct answer *a)
 {
     a->bench->inside = true;
@@ -357,6 +401,7 @@ int main(void)
         cmocka_unit_test(calls_beyond_connections_max_wait_in_order),
         cmocka_unit_test(waiting_calls_do_not_get_a_connection_that_was_just_closed),
         cmocka_unit_test(call_that_waits_longer_than_it_may_be_sent_is_never_sent),
+        cmocka_unit_test(time_for_the_answer_begins_when_the_request_is_sent),
         cmocka_unit_test(cancelled_call_is_never_heard_of_again),
         cmocka_unit_test(other_calls_may_be_cancelled_inside_call_backs),
         cmocka_unit_test(calls_may_be_started_inside_call_backs),
