@@ -329,7 +329,9 @@ static const struct field key_fields[] = {
          "What keeps clients' keys apart: a digest of the `Authorization` header when there is one "
          "(`authorization`), another header (`header:NAME`), a query parameter (`query:NAME`), or nothing "
          "(`none`). With `authorization` a retry with a renewed token is executed again: where tokens are "
-         "renewed, use a header with the account that is set in front of the gateway and can't be forged.",
+         "renewed, use a header with the account that is set in front of the gateway and can't be forged. "
+         "Hosts that share a route share keys: give each a route of its own (`host`), or take `header:Host`, "
+         "the name as it is sent, in place of the credentials.",
      .example = "header:X-Account"},
     {.name = "forward_key",
      .kind = KIND_HEADER,
