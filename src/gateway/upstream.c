@@ -89,7 +89,8 @@ static int add_forwarded(struct exchange *e, struct header_list *l)
     add_ours(e, l, SLICE_LITERAL("X-Forwarded-Proto"),
              http_exchange_is_tls(e->x) ? SLICE_LITERAL("https") : SLICE_LITERAL("http"));
     struct slice host;
-    if (request_header(&host, &e->request, SLICE_LITERAL("Host")) > 0) {
+    /* An empty one names nothing (RFC 9110 section 7.2): as good as none. */
+    if (request_header(&host, &e->request, SLICE_LITERAL("Host")) > 0 && host.len > 0) {
         add_ours(e, l, SLICE_LITERAL("X-Forwarded-Host"), host);
         add(l, SLICE_LITERAL("Host"),
             e->target->route->preserve_host ? host : http_origin_authority(e->target->origin));

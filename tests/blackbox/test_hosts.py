@@ -1,6 +1,9 @@
 """What a request's Host decides, and what it does not."""
 
+import pytest
 from harness import Answer, config_for
+
+BODY = b'{"amount":100}'
 
 
 def post(gateway, host, key="k"):
@@ -37,3 +40,12 @@ def test_routes_of_their_own_keep_hosts_keys_apart(start, upstream):
             answer = post(gateway, host)
             assert (answer.marker, answer.body) == (marker, host.encode())
     assert len(upstream.effects()) == 2
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_an_empty_host_is_as_good_as_none(gateway, upstream, method):
+    lines = [("Host", ""), ("Content-Type", "application/json"), ("Idempotency-Key", "k")]
+    answer = gateway.request(method, "/orders", lines, BODY if method == "POST" else b"")
+    assert (answer.status, answer.marker) == (201, "executed" if method == "POST" else None)
+    sent = upstream.effects()[0]
+    assert sent.all("Host") == [f"127.0.0.1:{upstream.port}"] and sent.get("X-Forwarded-Host") is None
