@@ -51,6 +51,11 @@ static void on_request(void *ctx, struct http_exchange *x)
     struct worker *w = ctx;
     const struct request *r = http_exchange_request(x);
     const struct target *t = routing_find(w->routing, r);
+    if (slice_equal(r->path, SLICE_LITERAL("*"))) {
+        /* OPTIONS of the server as a whole (RFC 9110 section 9.3.7), which this is: no route is meant. */
+        http_respond(x, 204, SLICE_LITERAL(""), SLICE_LITERAL(""));
+        return;
+    }
     if (t == NULL) {
         reply_problem_bare(x, PROBLEM_NO_ROUTE, MARK_NONE,
                            "No route of the configuration matches this host and path.");

@@ -49,3 +49,11 @@ def test_an_empty_host_is_as_good_as_none(gateway, upstream, method):
     assert (answer.status, answer.marker) == (201, "executed" if method == "POST" else None)
     sent = upstream.effects()[0]
     assert sent.all("Host") == [f"127.0.0.1:{upstream.port}"] and sent.get("X-Forwarded-Host") is None
+
+
+def test_options_of_the_whole_server_is_answered_by_the_gateway(gateway, upstream):
+    with gateway.connect() as connection:
+        for target in ("*", "http://gateway.test"):
+            answer = connection.request("OPTIONS", target)
+            assert (answer.status, answer.body, answer.marker) == (204, b"", None)
+    assert upstream.effects() == []
