@@ -9,6 +9,7 @@
 #include "gateway/problem.h"
 #include "net/http_server.h"
 
+#include <arpa/inet.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <time.h>
@@ -19,6 +20,7 @@ struct admin {
     struct gateway *gateway;
     struct http_server *server;
     uint32_t lookups; /* pending */
+    bool loopback;    /* it listens for this machine only */
     bool closed;
 };
 
@@ -204,11 +206,51 @@ static void lookup(struct admin *a, struct http_exchange *x)
     }
 }
 
+/* "localhost" or a literal of the loopback network, with or without brackets and port. */
+static bool names_loopback(struct slice authority)
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    struct in_addr v4;
+    struct in6_addr v6;
+    size_t len = authority.len;
+    while (len > 0 && authority.ptr[len - 1] >= '0' && authority.ptr[len - 1] <= '9') {
+        len--;
+    }
+    authority.len = len > 0 && authority.ptr[len - 1] == ':' ? len - 1 : authority.len;
+    if (authority.len > 2 && authority.ptr[0] == '[' && authority.ptr[authority.len - 1] == ']') {
+        authority = slice_of(authority.ptr + 1, authority.len - 2);
+    }
+    if (slice_equal_nocase(authority, SLICE_LITERAL("localhost"))) {
+        return true;
+    }
+    if (authority.len == 0 || authority.len >= sizeof host) {
+        return false;
+    }
+    memcpy(host, authority.ptr, authority.len);
+    if (inet_pton(AF_INET, host, &v4) == 1) {
+        return ntohl(v4.s_addr) >> 24 == 127;
+    }
+    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+/* A web page whose name was made to point to this machine (DNS rebinding) is asked for under that name. No browser
+ * leaves Host out; some probes do. */
+static bool is_meant(const struct admin *a, const struct request *r)
+{
+    struct slice host;
+    return !a->loopback || request_header(&host, r, SLICE_LITERAL("Host")) == 0 || host.len == 0 ||
+           names_loopback(host);
+}
+
 static void on_request(void *ctx, struct http_exchange *x)
 {
     struct admin *a = ctx;
     const struct request *r = http_exchange_request(x);
-    if (!slice_equal(r->method, SLICE_LITERAL("GET")) && !slice_equal(r->method, SLICE_LITERAL("HEAD"))) {
+    if (!is_meant(a, r)) {
+        respond_error(x, 421, "Misdirected request",
+                      "This listener is for this machine: ask it as localhost or by its address.");
+    } else if (!slice_equal(r->method, SLICE_LITERAL("GET")) &&
+               !slice_equal(r->method, SLICE_LITERAL("HEAD"))) {
         respond_error(x, 405, "Method not allowed", "This listener answers GET only.");
     } else if (slice_equal(r->path, SLICE_LITERAL("/healthz"))) {
         respond_json(x, 200, json_pack("{s:b}", "healthy", 1));
@@ -280,6 +322,7 @@ int admin_open(struct admin **out, struct gateway *g, const char *address, hapax
         return error_code(err, HAPAX_E_MEMORY);
     }
     a->gateway = g;
+    a->loopback = names_loopback(slice_text(address));
     struct http_server_options o = {
         .address = address,
         .connections_max = ADMIN_CONNECTIONS_MAX,

@@ -1,5 +1,7 @@
 /* The admin listener: health, readiness, metrics and look-ups, on a port of its own (loopback unless
- * configured otherwise). It has no authentication: who can reach it can read records.
+ * configured otherwise). It has no authentication: who can reach it can read records. On a loopback address it answers
+ * only requests for localhost or a loopback address (else 421), so that no web page can read it through a name of its
+ * own.
  *
  *   GET /healthz                        200 while the process runs
  *   GET /readyz                         200 when requests would be taken, else 503 with the reason

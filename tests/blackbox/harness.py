@@ -475,9 +475,9 @@ class Gateway:
         lines += [("Idempotency-Key", key)] if key is not None else []
         return self.request("POST", target, lines + list(headers), body, **more)
 
-    def admin(self, target):
+    def admin(self, target, host="localhost"):
         with Connection(self.admin_port) as connection:
-            return connection.request("GET", target, [("Connection", "close")])
+            return connection.request("GET", target, [("Connection", "close")], host=host)
 
     def operation(self, scope, key):
         query = urllib.parse.urlencode({"scope": scope, "key": key})

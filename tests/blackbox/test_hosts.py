@@ -1,7 +1,7 @@
 """What a request's Host decides, and what it does not."""
 
 import pytest
-from harness import Answer, config_for
+from harness import Answer, Connection, config_for
 
 BODY = b'{"amount":100}'
 
@@ -57,3 +57,24 @@ def test_options_of_the_whole_server_is_answered_by_the_gateway(gateway, upstrea
             answer = connection.request("OPTIONS", target)
             assert (answer.status, answer.body, answer.marker) == (204, b"", None)
     assert upstream.effects() == []
+
+
+HERE = ["localhost", "LocalHost:8081", "127.0.0.1", "127.9.9.9:1", "[::1]:8081", "[::1]"]
+ELSEWHERE = ["evil.example", "evil.example:8081", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1:8081",
+             "[2001:db8::1]:8081", "x" * 200]
+
+
+def test_no_page_under_another_name_reads_the_admin_listener(gateway):
+    for host in HERE:
+        assert gateway.admin("/healthz", host=host).status == 200, host
+    for host in ELSEWHERE:
+        for target in ("/metrics", "/v1/operations?id=" + "0" * 32, "/nothing"):
+            answer = gateway.admin(target, host=host)
+            assert (answer.status, answer.json()["title"]) == (421, "Misdirected request"), (host, target)
+
+
+@pytest.mark.parametrize("head", [b"GET /healthz HTTP/1.0", b"GET /healthz HTTP/1.1\r\nHost:"], ids=["absent", "empty"])
+def test_a_request_without_a_host_is_answered_by_the_admin_listener(gateway, head):
+    with Connection(gateway.admin_port) as connection:
+        connection.send(head + b"\r\n\r\n")
+        assert connection.receive("GET").status == 200
