@@ -80,7 +80,7 @@ struct config {
     int64_t idle_ms;              /* 75s */
     int64_t body_ms;              /* 30s */
     int64_t send_ms;              /* 60s */
-    uint64_t body_memory_max;     /* 256MiB: all buffered bodies together, else 503 overloaded; answers have a quarter more */
+    uint64_t body_memory_max;     /* 256MiB: all buffered bodies together, else 503 overloaded */
     int64_t shutdown_ms;          /* 30s */
     uint64_t replay_cache_bytes;  /* 32MiB */
     uint32_t waiters_max;         /* 16384 */

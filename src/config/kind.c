@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/units.h"
 #include "config/syntax.h"
+#include "core/fields.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -158,6 +159,16 @@ static const char *check_file(struct slice s)
     return s.len == 0 ? "it is empty" : NULL;
 }
 
+/* The key would be lost under a name that is the gateway's business or the connection's. */
+static const char *check_key_header(struct slice s)
+{
+    const char *problem = syntax_header(s);
+    if (problem == NULL && field_class(s, FIELD_REQUEST) != FIELD_PLAIN) {
+        problem = "the gateway removes or writes that one itself";
+    }
+    return problem;
+}
+
 static const char *check_text(enum field_kind kind, struct slice s)
 {
     switch (kind) {
@@ -181,7 +192,7 @@ static const char *check_text(enum field_kind kind, struct slice s)
         return syntax_store(s);
     default:
         HAPAX_ASSERT(kind == KIND_HEADER);
-        return syntax_header(s);
+        return check_key_header(s);
     }
 }
 
@@ -266,7 +277,7 @@ const struct kind field_kinds[KIND_COUNT_OF_KINDS] = {
     [KIND_ADDRESS_OFF] = TEXT("address or `off`", "an address", "127.0.0.1:8081, [::1]:8081 or off"),
     [KIND_STORE] = TEXT("store", "a store", "sqlite:PATH, postgresql://... or memory:"),
     [KIND_HEADER] =
-        TEXT("header name or `none`", "a header's name", "a name such as Idempotency-Key, or none"),
+        TEXT("header name or `none`", "a header for the key", "a name such as Idempotency-Key, or none"),
     [KIND_WORD] = {"word", "allowed here", NULL, set_word, write_word, sizeof(const char *), 0},
     [KIND_ENUM] = {"word", "allowed here", NULL, set_word, write_enum, sizeof(unsigned), 0},
     [KIND_BOOL] = {"true or false", "allowed here", "true or false", set_bool, write_bool, sizeof(bool), 0},

@@ -337,7 +337,8 @@ static const struct field key_fields[] = {
      .kind = KIND_HEADER,
      MEMBER(route, forward_key),
      .standard = "Idempotency-Key",
-     .meaning = "The header in which the upstream gets the key; `none` does not send it.",
+     .meaning = "The header in which the upstream gets the key; `none` does not send it. Not one that the "
+                "gateway itself removes or writes.",
      .example = "Idempotency-Key"},
     {.name = "fingerprint",
      .kind = KIND_FINGERPRINT,

@@ -1,8 +1,8 @@
 /* Answers to the client: heads with the gateway's markers, problems, stored and streamed answers. */
 #include "gateway/exchange.h"
-#include "gateway/fields.h"
 
 #include "base/clock.h"
+#include "core/fields.h"
 
 enum { REPLY_HEAD_BYTES_MAX = LIMIT_ANSWER_HEAD_BYTES_MAX + 1024, PROBLEM_HEAD_BYTES_MAX = 1024 };
 

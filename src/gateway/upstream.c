@@ -1,11 +1,11 @@
 /* Requests to the upstream, and the buffered intake of its answers. */
 #include "gateway/exchange.h"
-#include "gateway/fields.h"
 
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "core/fields.h"
 
 #include <stdio.h>
 
@@ -349,11 +349,11 @@ void upstream_start(struct exchange *e, uint32_t attempt)
     struct slice target = SLICE_NONE;
     hapax_error err = {0};
     intake_reset(e);
-    int rc = upstream_headers(e, attempt, &headers, &n);
     if (!intake_reserve(e)) {
         settle_unsent(e, PROBLEM_OVERLOADED); /* once it is sent, its answer must be kept */
         return;
     }
+    int rc = upstream_headers(e, attempt, &headers, &n);
     rc = rc != 0 ? rc : upstream_target(e, &target);
     if (rc == 0) {
         /* The claim's first lease: what waits longer for a connection may have lost it. Nor may the wait use up the

@@ -97,8 +97,17 @@
       ":4: store: \"fault:nth=3\" is not a store (after fault: and what is to fail, the URI of a store "     \
       "must stand); write sqlite:PATH, postgresql://... or memory:")                                         \
     X(header_name_is_a_token, ROUTE "    forward_key: Idempotency Key\n",                                    \
-      ":4: routes[0].forward_key: \"Idempotency Key\" is not a header's name (it has a character that "      \
+      ":4: routes[0].forward_key: \"Idempotency Key\" is not a header for the key (it has a character that " \
       "header names can't have); write a name such as Idempotency-Key, or none")                             \
+    X(key_is_not_sent_as_framing, ROUTE "    forward_key: content-length\n",                                 \
+      ":4: routes[0].forward_key: \"content-length\" is not a header for the key (the gateway removes or "   \
+      "writes that one itself); write a name such as Idempotency-Key, or none")                              \
+    X(key_is_not_sent_in_a_field_that_is_rewritten, ROUTE "    forward_key: X-Forwarded-For\n",              \
+      ":4: routes[0].forward_key: \"X-Forwarded-For\" is not a header for the key (the gateway removes or "  \
+      "writes that one itself); write a name such as Idempotency-Key, or none")                              \
+    X(key_is_not_sent_as_a_marker_of_ours, ROUTE "    forward_key: Idempotency-Attempt\n",                   \
+      ":4: routes[0].forward_key: \"Idempotency-Attempt\" is not a header for the key (the gateway removes " \
+      "or writes that one itself); write a name such as Idempotency-Key, or none")                           \
     X(method_that_never_needs_protection_is_refused, ROUTE "    protect: [POST, GET]\n",                     \
       ":4: routes[0].protect[1]: \"GET\" is not a protected method; write a list of POST, PATCH, PUT, "      \
       "DELETE")                                                                                              \

@@ -1,4 +1,4 @@
-#include "gateway/fields.h"
+#include "core/fields.h"
 
 #include "hapax/error.h"
 

@@ -1,6 +1,6 @@
 /* Which header fields pass, in which direction, and which are kept with a stored answer. One table. */
-#ifndef GATEWAY_FIELDS_H
-#define GATEWAY_FIELDS_H
+#ifndef CORE_FIELDS_H
+#define CORE_FIELDS_H
 
 #include "base/buf.h"
 #include "base/limits.h"
