@@ -8,7 +8,7 @@ import threading
 import pytest
 from harness import ROOT, Answer, at_once, config_for, wait_until
 
-OLD = "6f93cb34508e02b3306f637c0a138a4afbd8e73b"  # the last commit whose tables are of version OLD_VERSION
+OLD = "aaa0644ab8f96d282e9efd92fa3c32f8868e24b0"  # the last commit whose tables are of version OLD_VERSION
 OLD_VERSION = 2
 BUILD_S = 900
 
