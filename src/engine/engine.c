@@ -18,6 +18,7 @@
 #define LANES_MAX         64
 #define LANES_DEFAULT_MAX 4
 #define STORE_PATIENCE_MS 5000 /* where options.store.busy_ms says nothing */
+#define STORE_SLACK_MS    1000 /* to say that a lock was not given in that time, which is no outage */
 
 struct engine {
     struct engine_shared shared;
@@ -392,7 +393,7 @@ static bool waits_for_long(const struct lane *l)
     int64_t since_us = atomic_load_explicit(&l->asked_us, memory_order_relaxed);
     int64_t patience_ms =
         l->shared->options.store.busy_ms > 0 ? l->shared->options.store.busy_ms : STORE_PATIENCE_MS;
-    return since_us > 0 && clock_mono_us() - since_us > patience_ms * 1000;
+    return since_us > 0 && clock_mono_us() - since_us > (patience_ms + STORE_SLACK_MS) * 1000;
 }
 
 bool engine_store_ok(struct engine *e, hapax_error *err)

@@ -146,7 +146,7 @@ int engine_submit(struct engine *e, struct engine_op *op);
 int engine_submit_and_help(struct engine *e, struct engine_op *op);
 
 /* Is the store usable now? The last batch succeeded (or none was needed), and none waits for longer than
- * options.store.busy_ms. While it is down, a lane tries again
+ * options.store.busy_ms and a second. While it is down, a lane tries again
  * about once a second with its own reads. Any thread. The message of the last failure in *err. */
 bool engine_store_ok(struct engine *e, hapax_error *err);
 
