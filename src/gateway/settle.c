@@ -72,9 +72,8 @@ static void reply_failure(struct exchange *e)
     static const char *const details[PROBLEM_COUNT] = {
         [PROBLEM_TOO_MANY_RUNNING] =
             "Too many operations of this route are running; try again later with the same key.",
-        [PROBLEM_OVERLOADED] =
-            "There is no memory left for its answer, so nothing was executed; try again later "
-            "with the same key.",
+        [PROBLEM_OVERLOADED] = ("There is no memory left for its answer, so nothing was executed; try again "
+                                "later with the same key."),
         [PROBLEM_STORE_UNAVAILABLE] = ("The store took longer for the claim than its lease lasts, so nothing "
                                        "was executed. Try again with "
                                        "the same key."),
