@@ -47,9 +47,9 @@ static void one_line_that_allows_the_origin_lets_the_family_through(void **state
 {
     (void)state;
     static const char *const all[] = {
-        OTHERS ALLOW, "access-control-max-age: 1\r\nACCESS-CONTROL-ALLOW-ORIGIN:\t" SHOP " \r\n" OTHERS,
+        (OTHERS ALLOW), ("access-control-max-age: 1\r\nACCESS-CONTROL-ALLOW-ORIGIN:\t" SHOP " \r\n" OTHERS),
         "Access-Control-Allow-Origin:*\r\nAccess-Control-Allow-Credentials: true\r\n",
-        "Access-Control-Allow-Origin: " SHOP, /* a store that was written by hand */
+        ("Access-Control-Allow-Origin: " SHOP), /* a store that was written by hand */
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         assert_replayed(all[i], SHOP, all[i]);
@@ -61,10 +61,10 @@ static void anything_less_clear_lets_nothing_through(void **state)
 {
     (void)state;
     static const char *const unclear[] = {
-        ALLOW ALLOW,
-        ALLOW "Access-Control-Allow-Origin: *\r\n",
-        "Access-Control-Allow-Origin: " SHOP ", *\r\n",
-        "Access-Control-Allow-Origin: " SHOP "/\r\n",
+        (ALLOW ALLOW),
+        (ALLOW "Access-Control-Allow-Origin: *\r\n"),
+        ("Access-Control-Allow-Origin: " SHOP ", *\r\n"),
+        ("Access-Control-Allow-Origin: " SHOP "/\r\n"),
         "Access-Control-Allow-Origin: HTTPS://SHOP.TEST\r\n",
         "Access-Control-Allow-Origin:\r\n",
         "Access-Control-Allow-Origin:",
