@@ -160,13 +160,20 @@ def test_a_signal_ends_a_run_whose_database_does_not_answer(place):
     assert place.effects() == []
 
 
+def has_open(process, name):
+    for descriptor in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            if name in os.readlink(descriptor):
+                return True
+    return False
+
+
 def test_a_signal_ends_a_run_whose_file_is_locked(place):
     place.run("true", key="another")
     lock = sqlite3.connect(place.store.removeprefix("sqlite:"), isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
     first = place.start(*place.script(""))
-    wait_until(lambda: any("store.db" in os.readlink(f) for f in pathlib.Path(f"/proc/{first.pid}/fd").iterdir()),
-               "it has opened the file")
+    wait_until(lambda: has_open(first, "store.db"), "it has opened the file")
     first.send_signal(signal.SIGTERM)
     assert finish(first).returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)  # the file is still locked
     lock.close()
