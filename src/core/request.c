@@ -15,6 +15,18 @@ size_t request_header(struct slice *out, const struct request *r, struct slice n
     return n;
 }
 
+bool method_is_safe(struct slice method)
+{
+    return slice_equal(method, SLICE_LITERAL("GET")) || slice_equal(method, SLICE_LITERAL("HEAD")) ||
+           slice_equal(method, SLICE_LITERAL("OPTIONS")) || slice_equal(method, SLICE_LITERAL("TRACE"));
+}
+
+bool method_is_idempotent(struct slice method)
+{
+    return method_is_safe(method) || slice_equal(method, SLICE_LITERAL("PUT")) ||
+           slice_equal(method, SLICE_LITERAL("DELETE"));
+}
+
 struct slice media_type(struct slice content_type)
 {
     if (slice_is_none(content_type)) {

@@ -26,6 +26,10 @@ struct request {
 /* The number of lines with this name; the first one's value in *out (untouched when 0). */
 size_t request_header(struct slice *out, const struct request *r, struct slice name);
 
+/* Methods that only read, and methods of which twice is as good as once (RFC 9110 sections 9.2.1 and 9.2.2). Case counts. */
+bool method_is_safe(struct slice method);
+bool method_is_idempotent(struct slice method);
+
 /* A Content-Type's media type without parameters, trimmed; empty slice when there is none. */
 struct slice media_type(struct slice content_type);
 /* The value of one parameter ("boundary", "charset") of a Content-Type, quotes removed. SLICE_NONE when

@@ -67,22 +67,9 @@ static enum marker problem_marker(const struct exchange *e, enum problem p)
     return m != MARK_NONE ? m : MARK_REJECTED;
 }
 
-/* Methods of which twice is as good as once (RFC 9110 section 9.2.2). */
-static bool is_idempotent(struct slice method)
-{
-    static const struct slice names[] = {{"GET", 3},   {"HEAD", 4}, {"OPTIONS", 7},
-                                         {"TRACE", 5}, {"PUT", 3},  {"DELETE", 6}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (slice_equal(method, names[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool may_come_again(const struct exchange *e, enum problem p)
 {
-    return problem_retryable(p, !e->unprotected || is_idempotent(e->request.method),
+    return problem_retryable(p, !e->unprotected || method_is_idempotent(e->request.method),
                              e->target->route->on_unknown != ON_UNKNOWN_HOLD);
 }
 
@@ -149,8 +136,8 @@ static struct slice origin_of(const struct exchange *e)
     return request_header(&origin, &e->request, SLICE_LITERAL("Origin")) == 1 ? origin : SLICE_NONE;
 }
 
-/* The head of an answer: `lines` as they came, or as they were stored. False: there is no memory for it. An answer without some of its lines would be another one,
- * so the connection breaks off; what is stored can be asked for again. */
+/* The head of an answer: `lines` as they came, or as they were stored. False: there is no memory for it. An answer without
+ * some of its lines would be another one, so the connection breaks off; what is stored can be asked for again. */
 static bool make_head(struct exchange *e, struct buf *head, enum marker m, struct slice lines, bool stored)
 {
     buf_init(head, REPLY_HEAD_BYTES_MAX);

@@ -28,16 +28,10 @@ static unsigned method_bit(struct slice method)
     return 0;
 }
 
-static bool is_safe(struct slice method)
-{
-    return slice_equal(method, SLICE_LITERAL("GET")) || slice_equal(method, SLICE_LITERAL("HEAD")) ||
-           slice_equal(method, SLICE_LITERAL("OPTIONS")) || slice_equal(method, SLICE_LITERAL("TRACE"));
-}
-
 /* Do answers to the request carry Idempotency-Status? */
 static bool is_marked(const struct target *t, const struct request *r)
 {
-    return t->route->protect != 0 && !is_safe(r->method);
+    return t->route->protect != 0 && !method_is_safe(r->method);
 }
 
 /* Of an answer to a request that gets no exchange. t: NULL, where it belongs to no route. */
@@ -50,12 +44,12 @@ static void on_request(void *ctx, struct http_exchange *x)
 {
     struct worker *w = ctx;
     const struct request *r = http_exchange_request(x);
-    const struct target *t = routing_find(w->routing, r);
     if (slice_equal(r->path, SLICE_LITERAL("*"))) {
         /* OPTIONS of the server as a whole (RFC 9110 section 9.3.7), which this is: no route is meant. */
         http_respond(x, 204, SLICE_LITERAL(""), SLICE_LITERAL(""));
         return;
     }
+    const struct target *t = routing_find(w->routing, r);
     if (t == NULL) {
         reply_problem_bare(x, PROBLEM_NO_ROUTE, MARK_NONE,
                            "No route of the configuration matches this host and path.");

@@ -130,16 +130,23 @@ static void await(const char *condition)
     }
 }
 
+/* A second call of the same claim waits for the record, which the connection returned holds. */
+static PGconn *hold_up(struct call *c)
+{
+    assert_int_equal(apply_one(c->s, &c->op), 0);
+    c->op = claim(1);
+    PGconn *blocker = PQconnectdb(uri);
+    PQclear(PQexec(blocker, "BEGIN; SELECT FROM hapax.record FOR UPDATE"));
+    pthread_create(&c->thread, NULL, run_call, c);
+    await("wait_event_type = 'Lock'");
+    return blocker;
+}
+
 static void a_connection_killed_during_a_batch_runs_it_again(void **state)
 {
     (void)state;
     struct call c = {.s = opened(uri), .op = claim(1)};
-    assert_int_equal(apply_one(c.s, &c.op), 0);
-    c.op = claim(1);
-    PGconn *blocker = PQconnectdb(uri);
-    PQclear(PQexec(blocker, "BEGIN; SELECT FROM hapax.record FOR UPDATE"));
-    pthread_create(&c.thread, NULL, run_call, &c);
-    await("wait_event_type = 'Lock'");
+    PGconn *blocker = hold_up(&c);
     in_world(KILL_STORES);
     PQfinish(blocker);
     pthread_join(c.thread, NULL);
@@ -153,12 +160,7 @@ static void a_statement_that_was_canceled_leaves_the_store_usable(void **state)
 {
     (void)state;
     struct call c = {.s = opened(uri), .op = claim(1)};
-    assert_int_equal(apply_one(c.s, &c.op), 0);
-    c.op = claim(1);
-    PGconn *blocker = PQconnectdb(uri);
-    PQclear(PQexec(blocker, "BEGIN; SELECT FROM hapax.record FOR UPDATE"));
-    pthread_create(&c.thread, NULL, run_call, &c);
-    await("wait_event_type = 'Lock'");
+    PGconn *blocker = hold_up(&c);
     in_world("SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity"
              " WHERE datname = current_database() AND application_name = 'hapax'");
     pthread_join(c.thread, NULL);
